@@ -1,4 +1,4 @@
-"""What a reader returns, as plain values: what `--json` prints, and what a script may rely on.
+"""Turns what a reader returns into plain values, which `--json` prints and scripts may rely on.
 
 Numbers are numbers, times are ISO 8601 in UTC, bytes are base64. Values that JSON has no form for are text:
 decimals, and the floats NaN, Infinity and -Infinity (as protobuf's JSON mapping writes them).
@@ -256,7 +256,7 @@ def _plain_float(value: float) -> float | str:
 
 
 def _plain_nested(column: pa.Array) -> list[Any]:
-    """Structs as objects, lists as lists, maps as lists of [key, value]."""
+    """Returns structs as objects, lists as lists, maps as lists of [key, value]."""
     import pyarrow as pa
 
     if pa.types.is_struct(column.type):

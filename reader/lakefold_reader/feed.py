@@ -90,7 +90,7 @@ def changes_of(
     rewritten: Rewritten | str = Rewritten.ROWS,
     misfits: Misfits | str = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
-    """As `changes`, on a table that is open already."""
+    """Returns what `changes` does, of a table that is open already."""
     import pyarrow as pa
 
     after, last = checked_range(source, after, to)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMATS: tuple[ReaderFormat, ...] = (LanceReader(),)
 """The formats that can be read. A table whose folders show none of them is opened as one of the first."""
 LATER: tuple[ReaderFormat, ...] = (DeltaReader(),)
-"""The formats that are tried if a table has none of `FORMATS`: opening one of these costs no request more."""
+"""The formats that are tried only if a table has none of `FORMATS`: others cost no request more."""
 T = TypeVar("T")
 
 

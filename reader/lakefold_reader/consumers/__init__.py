@@ -1,1 +1,1 @@
-"""Readers known by a name, what is kept for them, and the old versions that nothing needs any more."""
+"""Named readers, the versions that are kept for them, and the removal of versions that nothing needs."""

@@ -63,21 +63,21 @@ class Consumer:
 
     @property
     def start(self) -> Cursor | str:
-        """What a tail begins with."""
+        """The start of a tail that continues for this consumer."""
         return EARLIEST if self.at is None else self.at
 
     @property
     def version(self) -> int:
-        """The version it has read last, 0 if it has read none."""
+        """The version that the consumer has read last, 0 if it has read none."""
         return 0 if self.at is None else self.at.version
 
 
 class Consumers:
-    """The consumers of a table. `line`: the table, or a branch of it. `now` gives the time of changes."""
+    """The consumers of a table. `source`: the table, or a branch of it. `now` gives the time of changes."""
 
-    def __init__(self, line: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._line = line
-        self._root, self.branch = main_and_branch(line)
+    def __init__(self, source: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._source = source
+        self._root, self.branch = main_and_branch(source)
         self._storage = self._root.storage
         self._refs = Refs(self._storage)
         self._now = now
@@ -90,7 +90,7 @@ class Consumers:
         return [consumer for consumer in consumers if consumer is not None]
 
     def find(self, name: str) -> Consumer | None:
-        """Returns None if no consumer has this name. Raises `InvalidError`, `DamagedError`."""
+        """Returns the consumer of this name, or None. Raises `InvalidError`, `DamagedError`."""
         path = _path(name)
         try:
             data = self._storage.get_range(path, 0, MOST_BYTES + 1)
@@ -99,7 +99,7 @@ class Consumers:
         return self._decoded(name, data)
 
     def _find_with_etag(self, name: str) -> tuple[Consumer | None, str]:
-        """As `find`, with the etag of the object as it is now; empty if the store gives none."""
+        """Returns what `find` does, and the etag of the object, which is empty if the store gives none."""
         if not isinstance(self._storage, ReplacesKnown):
             return self.find(name), ""
         path = _path(name)
@@ -163,12 +163,12 @@ class Consumers:
         return made
 
     def hold(self, known: Consumer) -> None:
-        """Tags what a consumer needs, if no tag does.
+        """Tags the version that a consumer needs, if it has no tag.
 
-        A process that moved it may have died before it set the tag, or another process moved it at the same
-        moment and set its tag last.
+        A process that moved the consumer may have died before it set the tag, or another process moved it at
+        the same moment and set its tag last.
         """
-        if not self._line.format.has_refs:
+        if not self._source.format.has_refs:
             return
         try:
             tagged = self._refs.tag(TAG + known.name).version
@@ -221,7 +221,7 @@ class Consumers:
             )
 
     def _put(self, consumer: Consumer, etag: str) -> Consumer:
-        """Writes it, then moves its tag: a tag that is behind keeps more than is needed, never less.
+        """Writes the consumer, then moves its tag: a tag that is behind keeps more than needed, never less.
 
         Replaces only the object that was read, if the store supports that condition.
         """
@@ -260,16 +260,16 @@ class Consumers:
         )
 
     def _pin(self, consumer: Consumer) -> None:
-        """Tags the version that it has read last, or the next version if that version is gone.
+        """Tags the version that the consumer has read last, or the next version if that version is gone.
 
         If the format keeps no tags, the consumer's own file is all that holds versions.
         """
-        if not self._line.format.has_refs:
+        if not self._source.format.has_refs:
             return
-        versions = self._line.versions
-        first = oldest_of(self._line) if consumer.at is None else consumer.version
+        versions = self._source.versions
+        first = oldest_of(self._source) if consumer.at is None else consumer.version
         for version in (first, first + 1):
-            size = self._line.storage.size(versions.path(version))
+            size = self._source.storage.size(versions.path(version))
             if size is not None:
                 metadata = {"lakefold.consumer": consumer.name}
                 branch = consumer.branch or None

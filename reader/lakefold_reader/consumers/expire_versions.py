@@ -1,4 +1,4 @@
-"""Removes old versions that nothing needs any more: no consumer, no tag, and no minimum age keeps them.
+"""Removes old versions that no consumer and no tag needs, and that are older than the minimum age.
 
 This module decides which versions are removed. pylance's own clean-up gets the list of them, and makes sure
 that only files are removed that no other version, branch or tag needs. Files that no version names yet are
@@ -60,8 +60,8 @@ def plan(
 
     A consumer needs the version it read last and all after it; a consumer that hasn't committed yet needs
     all. A version that a branch was made from is kept, as the branch uses its files. Reads the heads of the
-    old versions. Raises as `Consumers.all`, `InvalidError` for limits that make no sense, and if such a
-    version is gone: then it is not known what its branch needs.
+    old versions. Raises as `Consumers.all`, and `InvalidError` for invalid limits, or if a version that a
+    branch was made from is gone: then it is not known which files the branch needs.
     """
     if older_than < timedelta(0) or keep < 1:
         raise InvalidError("an age can't be negative, and one version stays", hint="use --keep 1 or more")

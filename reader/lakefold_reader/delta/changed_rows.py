@@ -105,7 +105,7 @@ class ChangedFiles:
 
     @property
     def _is_known(self) -> bool:
-        """Whether rows that are new can be distinguished from rows that another file had before."""
+        """Whether new rows can be distinguished from rows that another file had before."""
         changes = self._changes
         moves_rows = bool(changes.added) and bool(changes.removed or changes.deleted)
         return self._whole or changes.replaces or not moves_rows

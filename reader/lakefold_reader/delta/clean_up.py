@@ -44,9 +44,9 @@ def keeps_old_versions(configuration: Mapping[str, str | None]) -> bool:
 def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
     """Removes those of these versions that nothing needs, data files first, then the log from its beginning.
 
-    Returns what was removed, or would be with `dry_run`: fewer versions if no checkpoint is where they end.
-    If it is interrupted, another call continues. Raises `InvalidError` if the table keeps old versions, or
-    has features that this release can't write: it might need files of which only they know.
+    Returns what was removed, or would be with `dry_run`: fewer versions if no checkpoint follows them. After
+    an interruption another call continues. Raises `InvalidError` if the table keeps old versions, or has
+    features that this release can't write: these may need files that this release doesn't know.
     """
     newest = source.versions.latest()
     state, snapshot = read_state(source, newest)
@@ -96,7 +96,7 @@ def _first_kept(
 
 
 def _with_its_marks(source: Source, names: Sequence[str], end: int, oldest: int) -> int:
-    """Returns the last version up to `end` that can be the first: a checkpoint, whose marks stay with it.
+    """Returns the last version up to `end` that may become the first: one with a checkpoint and its marks.
 
     A version that another client made has the marks of a committer's commit before it.
     """
@@ -116,9 +116,9 @@ def _check_protected(source: Source, snapshot: DeltaSnapshot, first: int) -> Non
     """Raises `InvalidError` if a version that stays had a feature which is unknown here and was dropped.
 
     Versions go from the beginning of the log up to one with a checkpoint, all later checkpoints stay, and
-    none is made. So the rule of Delta fact 6.7 holds wherever they end. But older versions that stay may need
-    files of which only those know that know all of their features. Raises `DamagedError` if it is not known
-    which versions that concerns.
+    none is made. So the rule of Delta fact 6.7 holds for any end. But older versions that stay may need files
+    that only clients with all of their features know. Raises `DamagedError` if it is not known which versions
+    these are.
     """
     end = min(protected_before(snapshot.protocol, snapshot.metadata), snapshot.version)
     if first >= end:

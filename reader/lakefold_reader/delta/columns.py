@@ -20,7 +20,7 @@ _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def stored_field(fields: Iterable[pa.Field], column: DeltaColumn) -> pa.Field | None:
-    """Returns the field of a data file that has a column: by its id if it has one, else by its name."""
+    """Returns the field of a data file that stores a column, by the column's id, or by its name without id."""
     listed = list(fields)
     if column.id is not None:
         number = str(column.id).encode()
@@ -31,8 +31,8 @@ def stored_field(fields: Iterable[pa.Field], column: DeltaColumn) -> pa.Field | 
 def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
     """Returns stored values in the type of their column. Raises `pa.ArrowException` if one doesn't fit.
 
-    A field of a struct that the data file lacks is null. A value of `char(n)` gets the spaces that it may be
-    stored without.
+    A field of a struct that the data file lacks is null. A value of `char(n)` that was stored without its
+    spaces gets them.
     """
     kind = column.field.type
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
@@ -77,7 +77,7 @@ def text_bytes(values: pa.Array, column: DeltaColumn) -> int:
 
 
 def inner(values: pa.Array, column: DeltaColumn) -> pa.Array:
-    """Returns the values of a column from those of the column at the top level that it is in."""
+    """Returns the values of a nested column from those of its column at the top level."""
     for step in (*column.path[1:], column)[: len(column.path)]:
         index = values.type.get_field_index(step.field.name.rpartition(".")[2])
         values = pc.struct_field(values, [index])
@@ -120,7 +120,7 @@ def _nulls(values: pa.Array) -> pa.Array | None:
 
 
 def _own(offsets: pa.Array, *parts: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """Returns the offsets of lists, which may be a slice, from 0 on, and only the items that they have."""
+    """Returns the offsets of lists from 0 on, and the items of these lists alone; they may be a slice."""
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return pc.subtract(offsets, offsets[0]).cast(pa.int32()), [
         part.slice(first, last - first) for part in parts

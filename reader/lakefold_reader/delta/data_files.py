@@ -38,7 +38,7 @@ HALF: Final = 32
 """The bits of the lower half of a row's position, by which the bitmaps of a deletion vector are split."""
 
 MOST_TEXT_BYTES: Final = 1 << 30
-"""About how many bytes the texts of a batch may have that get spaces. Arrow's arrays have less than 2 GiB."""
+"""About how many bytes texts with added spaces may have in a batch. Arrow's arrays have less than 2 GiB."""
 
 
 @value()
@@ -151,7 +151,7 @@ class DataFile:
     def at(self, positions: np.ndarray, columns: Sequence[DeltaColumn]) -> Iterator[pa.RecordBatch]:
         """Yields the rows at these positions, which ascend; deleted ones as well. Raises `DamagedError`.
 
-        What was read of the last row group is kept for the next call.
+        The values that were read of the last row group are kept for the next call.
         """
         start = 0
         for group in range(self._file.metadata.num_row_groups):

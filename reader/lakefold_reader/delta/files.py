@@ -1,4 +1,4 @@
-"""The logical files of a version: what a task can read of it, and their rows."""
+"""The logical files of a version, which are the units that tasks read, and their rows."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ class DeltaColumn:
 
     @property
     def char_length(self) -> int | None:
-        """How many characters its values have with their spaces, None if it is not `char(n)`."""
+        """The number of characters of a value with its spaces, None if the type is not `char(n)`."""
         return self.length.most if self.length is not None and self.length.is_padded else None
 
     @property
     def kind(self) -> str:
-        """Its type as values in the log have it: `char(n)`, or the name of another simple type."""
+        """The column's type for values in the log: `char(n)`, or the name of another simple type."""
         return self.type_name if self.length is None or not self.length.is_padded else self.length.name
 
     @property
@@ -78,7 +78,7 @@ class DeltaColumn:
         return self.path[0] if self.path else self
 
     def within(self, outer: DeltaColumn) -> DeltaColumn:
-        """Returns this field of a struct as a column of its own, with its whole path as its name."""
+        """Returns a field of this struct as a column of its own, with its whole path as its name."""
         name = f"{outer.field.name}.{self.field.name}"
         nullable = outer.field.nullable or self.field.nullable
         field = pa.field(name, self.field.type, nullable=nullable)

@@ -1,8 +1,8 @@
-"""The sidecars of V2 checkpoints: which of them a checkpoint names (Delta fact 4.6).
+"""Finds the sidecars of V2 checkpoints that checkpoints name (Delta fact 4.6).
 
 A checkpoint is stored after its sidecars, some of which are those of an older one. So a sidecar that no
-checkpoint names may be one of a checkpoint that is being stored. A committer looks afterwards whether they
-are all there (`FilesAfter`); who removes some reads the checkpoints right before.
+checkpoint names may be one of a checkpoint that is being stored. A committer checks afterwards whether all of
+them exist (`FilesAfter`); a clean-up reads the checkpoints right before it removes sidecars.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def stored_sidecars(source: Source) -> set[str]:
 
 
 class NamedSidecars:
-    """The sidecars that checkpoints name. Each is read once, and of a Parquet file only what names them.
+    """The sidecars that checkpoints name. Each checkpoint is read once, and only its names of sidecars.
 
     A checkpoint with the name of a classic one may name some too, which its footer shows.
     """

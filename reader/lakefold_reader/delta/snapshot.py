@@ -1,4 +1,4 @@
-"""A version of a Delta table, opened: what its actions say, and its rows."""
+"""A version of a Delta table, opened for reading: its metadata and its rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OpenedDelta:
 
     @property
     def fragment_count(self) -> int:
-        """How many logical files it has."""
+        """The number of logical files of the version."""
         return len(self._version.files)
 
     def fragment_sizes(self) -> Iterator[FragmentSize]:

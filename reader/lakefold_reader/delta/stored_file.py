@@ -1,4 +1,4 @@
-"""A data file of a table, of which no more is read than is needed."""
+"""Reads the ranges of a data file that are needed, and no more."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class FileRanges(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Returns that it can be read."""
+        """Returns True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Returns that it can be read from anywhere."""
+        """Returns True: the file can be read from any position."""
         return True
 
     def tell(self) -> int:
-        """Returns where the next byte is read."""
+        """Returns the position of the next byte that is read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Sets where the next byte is read, and returns it."""
+        """Sets the position of the next byte that is read, and returns it."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 

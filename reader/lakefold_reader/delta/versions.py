@@ -39,7 +39,7 @@ class NotBuiltError(InvalidError):
 
 @dataclass(frozen=True, slots=True)
 class CommitContent:
-    """What a version's commit holds beyond the summary (`VersionSummary.content`).
+    """The content of a version's commit that the summary lacks (`VersionSummary.content`).
 
     `metadata`: returns that of the table at this version, for which the whole version is read; None if it was
     not requested.
@@ -55,7 +55,7 @@ class CommitContent:
 
 
 def content_of(summary: VersionSummary) -> CommitContent:
-    """Returns what the commit of a version holds."""
+    """Returns the content of the commit of a version."""
     return cast("CommitContent", summary.content)
 
 
@@ -65,7 +65,7 @@ def not_built(what: str, where: str = "") -> NotBuiltError:
 
 
 def read_summary(source: Source, version: int, *, whole: bool = False) -> VersionSummary | None:
-    """Returns what the commit of a version says. Returns None if it does not exist. Raises `DamagedError`.
+    """Returns the summary of a version by its commit, or None if it does not exist. Raises `DamagedError`.
 
     Only the commit is read. `whole`: the metadata of the table can be requested of the content.
     """

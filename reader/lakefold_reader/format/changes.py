@@ -10,7 +10,7 @@ from lakefold_table.errors import InvalidError
 
 
 class ChangeType(StrEnum):
-    """What became of a row, as the column `_change_type` gives it."""
+    """The kind of change of a row, as the column `_change_type` has it."""
 
     INSERT = "insert"
     UPDATE_PREIMAGE = "update_preimage"

@@ -16,7 +16,7 @@ MOST_NAMED = 5
 """How many ids the message of an error names; its fields have all of them."""
 
 Missing = Literal["raise", "skip"]
-"""What `take` does about rows that are not in the version."""
+"""What `take` does if a row is not in the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class FragmentRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Which of the rows are read, in their order, and at most how many in a batch.
+    """The rows that are read, in their order, and the most rows of a batch.
 
     None: all rows; the batches that the scanner makes.
     """

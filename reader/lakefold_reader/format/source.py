@@ -78,7 +78,7 @@ class Source:
     def summary(
         self, version: int, *, whole: bool = False, first: int | None = None
     ) -> VersionSummary | None:
-        """Returns what a version's file says of the version. Returns None if the version does not exist.
+        """Returns the summary of a version by its file, or None if the version does not exist.
 
         `whole`: the metadata and the schema are needed, so the whole file is read. `first`: how many bytes to
         read at first (None: as many as the format reads). Lists nothing once the naming is known. Raises
@@ -125,10 +125,7 @@ class Schema(Protocol):
         ...
 
     def forms(self) -> Mapping[str, object]:
-        """Returns, for each column, what it is made of.
-
-        If that is equal, a query may go on with the column.
-        """
+        """Returns a form for each column. A query may continue with a column whose form is equal."""
         ...
 
 
@@ -186,7 +183,7 @@ class ChangePart(ABC):
     @property
     @abstractmethod
     def weight(self) -> Weight:
-        """How many rows they are, and about how many bytes of data files."""
+        """The number of rows, and about how many bytes of data files they take."""
 
 
 class PartReader(Protocol):
@@ -255,12 +252,12 @@ class ScanUnit(Protocol):
 
     @property
     def bytes(self) -> int:
-        """About how many bytes of data files it has."""
+        """About how many bytes of data files the unit has."""
         ...
 
 
 class Snapshot(Protocol):
-    """A version, opened."""
+    """A version of a table, opened for reading."""
 
     @property
     def state(self) -> State:
@@ -269,16 +266,16 @@ class Snapshot(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """Its schema."""
+        """The version's schema."""
         ...
 
     @property
     def fragment_count(self) -> int:
-        """How many fragments it has."""
+        """The number of fragments of the version."""
         ...
 
     def fragment_sizes(self) -> Iterator[FragmentSize]:
-        """Returns the size of each of its fragments. No data file is read."""
+        """Returns the size of each fragment. No data file is read."""
         ...
 
     def data_files(self) -> Iterator[tuple[str, int | None]]:
@@ -322,7 +319,7 @@ class Snapshot(Protocol):
         ...
 
     def indices(self) -> tuple[IndexInfo, ...]:
-        """Its indices by name. Raises `DamagedError`."""
+        """Returns the version's indices by name. Raises `DamagedError`."""
         ...
 
     def count_rows(self, where: str | None) -> int:
@@ -332,7 +329,7 @@ class Snapshot(Protocol):
     def reader(
         self, columns: Sequence[str] | None, where: str | None, part: RowRange
     ) -> pa.RecordBatchReader:
-        """Its rows, batch by batch."""
+        """Returns the rows, batch by batch."""
         ...
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:

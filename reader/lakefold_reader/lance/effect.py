@@ -33,7 +33,7 @@ NO_ROWS = frozenset(
         Kind.UPDATE_MEM_WAL_STATE,
     }
 )
-"""These leave every row and every value unchanged (a Rewrite only moves them)."""
+"""Operations that leave every row and every value unchanged (a Rewrite only moves rows)."""
 
 NO_INSERTS = frozenset(
     {
@@ -43,10 +43,10 @@ NO_INSERTS = frozenset(
         Kind.PROJECT_KEEPING_NULLABILITY,
     }
 )
-"""These change or remove rows or columns, but insert none."""
+"""Operations that change or remove rows or columns, but insert none."""
 
 COMPARED = frozenset({Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY})
-"""These list all fragments of the table: which are new is known only by comparison with the version
+"""Operations that list all fragments: which are new is known only by comparison with the version
 before."""
 
 

@@ -1,4 +1,4 @@
-"""What the reader needs to know of single fragments."""
+"""Facts about single fragments that the reader needs: their rows, bytes and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
 ROW_BYTES: Final = 64
-"""What a row counts for if the files don't record their sizes."""
+"""The estimated bytes of a row if the files don't record their sizes."""
 
 
 @dataclass(frozen=True, slots=True)

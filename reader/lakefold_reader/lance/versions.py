@@ -49,7 +49,7 @@ MICROSECONDS = re.compile(r"[0-9]{1,20}")
 
 
 class VersionContent(NamedTuple):
-    """What Lance's version file holds beyond the summary (`VersionSummary.content`).
+    """The content of a Lance version file that the summary lacks (`VersionSummary.content`).
 
     `head`: the manifest without its fragments; None if only the first bytes of the file were read.
     """
@@ -166,7 +166,7 @@ def _from_file(source: Source, version: int, data: bytes, requested_at: float) -
 
 
 def _operation(transaction: Transaction | None) -> str:
-    """Lance's name of the operation; `unknown` if there is no transaction."""
+    """Returns Lance's name of the operation, or `unknown` if there is no transaction."""
     name = None if transaction is None else transaction.WhichOneof("operation")
     return name or Kind.UNKNOWN.value
 

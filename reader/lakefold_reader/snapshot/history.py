@@ -1,4 +1,4 @@
-"""What each version did, newest first: the rows of `lakefold log`. A row is read when it is requested."""
+"""Lists what each version did, newest first, as `lakefold log` prints it. Each is read on request."""
 
 from __future__ import annotations
 

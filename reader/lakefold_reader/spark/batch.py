@@ -1,4 +1,4 @@
-"""What the driver plans for a read of a version: the version, the columns, and the pieces of each task."""
+"""Plans a read of a version on the driver: the version, the columns, and the pieces of each task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pinned:
-    """The version that a read stays with, decided once on the driver. Sent to every process of the read."""
+    """The version that a whole read uses. The driver decides it once and sends it to every process."""
 
     uri: str
     version: int
@@ -132,7 +132,7 @@ def cut_of(given: Given) -> Cut:
 
 
 Piece = tuple[ScanUnit, ...]
-"""What one task reads of a version."""
+"""A piece of a version that one task reads."""
 
 
 def _named_version(table: Source, given: Given) -> tuple[Source, int | None]:

@@ -1,4 +1,4 @@
-"""Where a read of changes begins, and how the parts of a change feed become tasks.
+"""Finds the start of a read of changes, and divides the parts of a change feed into tasks.
 
 A table's whole content at a version is read in the same way: as inserts of all its rows. So a query that
 begins with the content and continues with the changes has one form of rows, and one way to read them.
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Task = tuple[ChangePart, ...]
-"""What one task reads."""
+"""The parts that one task reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedStart:
-    """Where a read of changes begins: after version `after`. `whole`: with its whole content."""
+    """The start of a read of changes: after version `after`. `whole`: with all rows of that version."""
 
     after: int
     whole: bool = False

@@ -21,7 +21,7 @@ class Offset:
     """A position in a table's versions. JSON: `{"cursor": "lf1:…"}`, with `"fragments": n` at first.
 
     `cursor`: everything up to this version was read. With `fragments` that version's whole content is still
-    being read, and so many of its fragments were.
+    being read, and this number of its fragments was read.
     """
 
     cursor: Cursor

@@ -33,7 +33,7 @@ LATEST: Final = "latest"
 
 
 class Use(StrEnum):
-    """What an option is for; several may apply."""
+    """A kind of read for which an option is made. An option may have several."""
 
     ROWS = "read"
     CHANGES = "read of changes"
@@ -213,7 +213,7 @@ _ONE_OF: Final = (
     ("ignoreChanges", "skipChangeCommits"),
     ("ignoreChanges", "ignoreDeletes"),
 )
-"""A user may set one of these."""
+"""Groups of options of which a user may set only one."""
 
 
 @dataclass(frozen=True, slots=True)

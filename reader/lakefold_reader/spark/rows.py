@@ -1,4 +1,4 @@
-"""What an executor does: it reads what its partition names, and nothing else.
+"""Reads the rows of a partition on an executor, and nothing else.
 
 A partition of a version carries the fragments as the manifest has them, so an executor requests only data
 files from the store: it lists nothing, does not look for the newest version, and opens the version's manifest

@@ -1,4 +1,4 @@
-"""What the driver does for a streaming query: how far the next batch goes, and what its tasks read.
+"""Plans the batches of a streaming query on the driver: their ends, and what their tasks read.
 
 Spark keeps one object for a query alive in a Python process, asks it for the end of a batch, then for the
 partitions between two offsets. After a crash it asks a new object for the partitions of the same two offsets
@@ -41,7 +41,7 @@ MAX_VERSIONS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much a batch takes; None: all."""
+    """The most that a batch takes; None: no limit."""
 
     versions: int | None = None
     rows: int | None = None
@@ -76,7 +76,7 @@ class Stream:
         return offset
 
     def committed(self, end: Offset) -> None:
-        """Moves the query's consumer, if it has a name, to what was read. Raises as `Consumers.set`."""
+        """Moves the query's consumer, if it has one, to this offset. Raises as `Consumers.set`."""
         name = self._given.value("consumer")
         if name is not None:
             Consumers(self._source).set(name, end.cursor)

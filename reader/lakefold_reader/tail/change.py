@@ -92,7 +92,7 @@ class Change:
 
     @cached_property
     def position(self) -> Position | None:
-        """The last log position folded into this version. Returns None if none was."""
+        """The last log position that was folded into this version, None if there is none."""
         record = self._record
         if record is None or record.last_offset < record.first_offset:
             return None
@@ -118,7 +118,7 @@ class Change:
 
     @cached_property
     def rows(self) -> int | None:
-        """How many rows `inserted()` returns. Returns None if that is not known without reading data."""
+        """The number of rows that `inserted()` returns, None if it is not known without reading data."""
         return self._effect.rows
 
     @property
@@ -155,7 +155,7 @@ class Change:
         return self.batches(columns).read_all()
 
     def appended(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """As `inserted`, but only the rows of fragments in which every row is new.
+        """Returns what `inserted` does, but only the rows of fragments in which every row is new.
 
         Rows that an update inserted beside the rows that it changed are not among them, so it does not raise
         `UnknownChangeError` for an update. On a table without stable row ids nothing more is known of such a
@@ -165,7 +165,7 @@ class Change:
 
     @property
     def summary(self) -> VersionSummary:
-        """What the version's file says of the version."""
+        """The summary of the version, by its file."""
         return self._summary
 
     @property
@@ -175,11 +175,11 @@ class Change:
 
     @property
     def weight(self) -> Weight:
-        """What the change counts for in the limits of a step."""
+        """The weight of the change in the limits of a step."""
         return self._effect.weight
 
     def batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """As `inserted`, batch by batch."""
+        """Returns what `inserted` does, batch by batch."""
         return self._effect.inserted(columns)
 
     def feed(

@@ -99,8 +99,8 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     While no broker answers, it polls as often as without `wake`; that is never an error. Needs the extra
     `kafka`.
 
-    `consumer`: a name for this reader. It begins where its last `Tail.commit` left off, and at `start` if the
-    table has no such consumer yet. Clean-ups keep what it hasn't read (decision 0024).
+    `consumer`: a name for this reader. It continues after its last `Tail.commit`, and begins at `start` if
+    the table has no such consumer yet. Clean-ups keep what it hasn't read (decision 0024).
 
     Raises `NotATableError` if the table does not exist, or if it was removed and did not come back within
     `Pace.gone` seconds; `InvalidError` for a cursor of another branch, or a version that doesn't exist yet;
@@ -127,7 +127,7 @@ def tail_of(
     stop: Callable[[], bool] | None = None,
     consumer: str | None = None,
 ) -> Tail:
-    """As `tail`, on a table that is open already."""
+    """Returns what `tail` does, of a table that is open already."""
     begin = partial(_started, source, follow=follow, pace=pace or Pace(), stop=stop or _never)
     return begin(start) if consumer is None else _resumed(source, consumer, start, begin)
 
@@ -231,14 +231,14 @@ class Tail(Closing, Iterator[Change]):
         self._returned_cursor = self._cursor
 
     def commit_by(self, consumers: Consumers, consumer: Consumer) -> None:
-        """Reads for this consumer: `commit` moves it."""
+        """Sets the consumer that `commit` moves."""
         self._consumer = consumers, consumer
 
     def commit(self) -> None:
         """Records durably, under the consumer's name, that all changes returned so far were processed.
 
         Takes five small requests to the store, none if nothing is new. Raises `InvalidError` if the tail
-        reads for no consumer, `StopError` if another reader runs under the same name.
+        has no consumer, `StopError` if another reader runs under the same name.
         """
         if self._consumer is None:
             hint = "lakefold.tail(…, consumer=NAME); or keep `cursor` yourself"

@@ -77,12 +77,12 @@ class News(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether it would receive a report."""
+        """Whether this object would receive a report now."""
         ...
 
     @property
     def last_error(self) -> str:
-        """Why it is not connected."""
+        """Why this object is not connected."""
         ...
 
     def wait(self, seconds: float) -> int:
@@ -96,7 +96,7 @@ class News(Protocol):
 
 @dataclass(frozen=True)
 class OutcomesTopic:
-    """Where committers report: the brokers, librdkafka's own options for them, the names of the topics."""
+    """The topic to which committers report: brokers, librdkafka's options for them, names of the topics."""
 
     bootstrap_servers: str
     kafka: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
@@ -141,7 +141,7 @@ class OutcomesListener:
 
     @property
     def listening(self) -> bool:
-        """Whether it would learn of a new version."""
+        """Whether this object would receive the report of a new version now."""
         return self._shared.listening
 
     def wait(self, beyond: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Which version was the newest at a time."""
+"""Finds the version that was the newest at a time."""
 
 from __future__ import annotations
 

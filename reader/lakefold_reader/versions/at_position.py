@@ -60,7 +60,7 @@ def _oldest_with(source: Source, numbers: Sequence[int], asked: PositionQuery) -
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What is kept of a version.
+    """What is kept of a version that was read.
 
     `first` and `last`: the offsets of `log` that it answered, if a committer made it. `carried`: for a
     version of another client the version whose marks it carries, -1 if that is not known.

@@ -1,4 +1,4 @@
-"""Which versions of a table exist."""
+"""Lists the versions of a table that exist."""
 
 from __future__ import annotations
 

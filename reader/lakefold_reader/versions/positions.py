@@ -1,4 +1,4 @@
-"""How a person or a program names a position of the log, and which log of a table it means.
+"""Reads positions of the log as people and programs name them, and finds the log of a table that is meant.
 
 A position from `lakefold` names its log in full. A bare offset means the log that the table is bound to. A
 text as `lakefold log` and `tail` print it names topic and partition, which may have been several logs.
@@ -41,7 +41,7 @@ class PositionQuery:
 
     @property
     def names_log(self) -> bool:
-        """Whether more than an offset was given."""
+        """Whether the query has more than an offset."""
         return any(part is not None for part in (self.cluster_id, self.topic_id, self.topic, self.partition))
 
     def is_in(self, position: Position) -> bool:

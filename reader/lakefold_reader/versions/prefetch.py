@@ -156,7 +156,7 @@ class PrefetchedVersions:
         return self._source.summary(version, whole=whole, first=self._first.length)
 
     def _drop(self) -> None:
-        """Drops the requests, and records which versions they found."""
+        """Drops the requests, and records which of their versions exist."""
         for request in self._requests:
             if (
                 not request.summary.cancel()

@@ -1,4 +1,4 @@
-"""What a table's own versions record about a proposal, without asking a broker.
+"""Finds what a table's own versions record about a proposal, without a broker.
 
 The marks say which keys were folded and, for the newest keys, into which version. The record in each version
 says what became of the positions that it covers. When a version is cleaned up its record is lost, but not the
@@ -127,7 +127,7 @@ class _VersionSearch:
     logs: set[LogId | str] | None = None
 
     def look(self, summary: VersionSummary, record: Record) -> None:
-        """Takes what a version records."""
+        """Adds what a version records."""
         for outcome in self._outcomes_in(summary, record):
             self.outcomes.append(outcome)
             if not isinstance(outcome.result, Duplicate):

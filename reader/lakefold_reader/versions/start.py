@@ -1,4 +1,4 @@
-"""From which version a tail begins, and the errors if it can't begin or continue there."""
+"""Finds the version from which a tail begins, and makes the errors if it can't begin or continue there."""
 
 from __future__ import annotations
 

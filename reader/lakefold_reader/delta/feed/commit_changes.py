@@ -49,7 +49,7 @@ class CommitChanges:
 
     @property
     def only_adds(self) -> bool:
-        """Whether files with new rows are all."""
+        """Whether the commit did nothing but add files with new rows."""
         return not (self.removed or self.deleted or self.restored or self.change_files)
 
 

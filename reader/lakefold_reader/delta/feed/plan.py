@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from lakefold_table.format import VersionSummary
 
 ROW_BYTES: Final = 16
-"""The least that a row counts for if the number of rows is not known."""
+"""The least bytes of a row, by which rows are estimated if their number is not known."""
 ORDER: Final = (
     ChangeType.DELETE,
     ChangeType.UPDATE_PREIMAGE,
     ChangeType.UPDATE_POSTIMAGE,
     ChangeType.INSERT,
 )
-"""The order of the parts of a version: applied in it, a row is never there twice."""
+"""The order of the parts of a version. If they are applied in it, a row is never in the table twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 CHANGE_TYPE: Final = DeltaColumn(CHANGE_FIELDS[0], CHANGE_FIELDS[0].name, type_name="string")
-"""The column of change files that says what became of a row."""
+"""The column of change files with the kind of change of each row."""
 
 
 def feed_schema(columns: DeltaSchema) -> pa.Schema:

@@ -61,7 +61,7 @@ class Condition:
 
     @cached_property
     def _files(self) -> FileFilter:
-        """Decides by physical names, as statistics and partition values have them."""
+        """The same filter on files, by physical names, as statistics and partition values have them."""
         fields = [
             {"name": column.physical, "type": column.type_name, "metadata": {KEY: column.kind}}
             for column in self._schema.table

@@ -60,14 +60,14 @@ class CallNode:
 
 @dataclass(frozen=True)
 class InNode:
-    """Whether a value is in a list of constants."""
+    """A test whether a value is in a list of constants."""
 
     part: Node
     constants: pa.Array
     has_null: bool
 
     def evaluate(self, rows: pa.RecordBatch) -> Values:
-        """Returns null for a null, and for values that are not in a list with a null."""
+        """Returns whether each value is in the list: null for a null, and if the list has a null."""
         values = self.part.evaluate(rows)
         among = pc.is_in(values, value_set=self.constants)
         unknown = pc.or_(pc.is_null(values), pc.and_(pc.invert(among), pa.scalar(self.has_null)))

@@ -181,7 +181,7 @@ def _number(number: Decimal) -> LiteralNode:
 
 
 def _of_type(constants: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """Returns the constants that a type has, in it: others are in no row."""
+    """Returns those constants that are values of a type, in this type. Others are in no row."""
     held = []
     for constant in constants:
         with suppress(pa.ArrowException, OverflowError):

@@ -40,7 +40,7 @@ def codec_of(metadata: TableMetadata, where: str) -> str:
 
 
 class Retyped:
-    """Arrow data under other names of the same types: it is not copied."""
+    """Arrow data with other column names and the same types. The data is not copied."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self._batch = batch

@@ -33,7 +33,7 @@ MOST_COLUMNS: Final = 32
 PREFIX: Final = 32
 """How many characters of a text statistics have."""
 _EXACT_DIGITS: Final = 15
-"""So many digits a number of JSON keeps in every reader."""
+"""The number of digits that every reader keeps of a number in JSON."""
 _LAST: Final = 0x10FFFF
 _SURROGATES: Final = (0xD800, 0xDFFF)
 _PART: Final = re.compile(r"`(?:[^`]|``)*`|[,.]|[^,.`]+|`")
@@ -138,7 +138,7 @@ class FileStatistics:
         return to_json({"numRecords": self._rows, "minValues": least, "maxValues": most, "nullCount": nulls})
 
     def _widen(self, path: Path, column: pa.ChunkedArray) -> None:
-        """Widens the bounds of a column by its values. From the first value without bounds on it has none."""
+        """Widens the bounds of a column by its values. After a value without bounds the column has none."""
         kind = column.type
         if not _has_bounds(kind):
             self._bounds[path] = None
@@ -194,7 +194,7 @@ def rounded_up(text: str) -> str | None:
 
 
 def _plain(bound: Any, *, up: bool) -> Any:  # noqa: ANN401 - a value of a column
-    """Returns a bound as JSON has it, None if it can't. `up`: it may only get greater."""
+    """Returns a bound as JSON has it, or None if JSON can't. `up`: the bound may only become greater."""
     match bound:
         case dt.datetime():
             return _time(bound, up=up)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 MOST_KEPT = 64
 """How many versions that were read ahead are kept until their turn."""
 IDS_ANEW = frozenset({Kind.CLONE, Kind.OVERWRITE})
-"""These number the fields of their schema from the start."""
+"""Operations that number the fields of their schema from the start."""
 IDS_OLD = frozenset({Kind.RESTORE, Kind.UNKNOWN})
-"""After these an id may mean what it meant long ago, so names are compared first."""
+"""Operations after which an id may mean what it meant in an older version: names are compared first."""
 
 
 class FeedVersions:
@@ -45,7 +45,7 @@ class FeedVersions:
         self._ahead: dict[int, VersionSummary] = {} if last.summary is None else {last.version: last.summary}
 
     def keep(self, summary: VersionSummary) -> None:
-        """Uses a version that was read already."""
+        """Keeps a version that was read already for its turn."""
         self._ahead[summary.version] = summary
 
     def peek(self, version: int, *, whole: bool = False) -> VersionSummary | None:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 ANEW = frozenset({Kind.OVERWRITE, Kind.CLONE})
-"""After these a fragment has nothing to do with the fragment of the same id before."""
+"""After these operations a fragment is another one than the fragment of the same id before."""
 DOUBTFUL = frozenset({Kind.RESTORE, Kind.UNKNOWN, Kind.DATA_OVERLAY})
-"""After these a fragment is the one of the same id before only if both name a common data file."""
+"""After these operations a fragment is the one of the same id before only if both name one data file."""
 FIRST_VERSION = 1
 """The version that counts as having made a row if its fragment doesn't record it (Lance fact 7.5)."""
 
@@ -140,7 +140,7 @@ def _within(
     *,
     changed: bool,
 ) -> None:
-    """Adds what became of the rows of a fragment that both versions have. `changed`: values changed."""
+    """Adds the differing rows of a fragment that both versions have. `changed`: values changed."""
     old, new = pair
     if old.deletion_file == new.deletion_file:
         gone_before = gone_after = before.deleted_rows(old) if changed else Bitmap()
@@ -187,10 +187,8 @@ def _has_other_values(
 def _touched(old: DataFragment, new: DataFragment) -> Bitmap | None:
     """Returns the rows of a fragment that its lineage says were changed.
 
-    Returns None if it says that of none.
-
-    Values changed all the same then: an update that doesn't say which rows it changed records none (Lance
-    fact 7.7), so it may be any.
+    Returns None if the lineage says so of no row. Values changed nevertheless: an update that doesn't say
+    which rows it changed records none (Lance fact 7.7), so it may be any rows.
     """
     if old.inline_last_updated_at_versions == new.inline_last_updated_at_versions:
         return None

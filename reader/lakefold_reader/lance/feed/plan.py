@@ -78,7 +78,7 @@ def plan_summaries(
     *,
     rewritten: Rewritten | str = Rewritten.ROWS,
 ) -> Iterator[FragmentPart]:
-    """As `plan_changes` for consecutive versions that were read already, as a tail has them.
+    """Returns what `plan_changes` does, for consecutive versions that were read already, as by a tail.
 
     Rows are shown in the columns of `shown`, the last of them or a later version (`last_of`,
     `last_of_summaries`). None of the versions is read again, except a version that has to be compared with
@@ -103,7 +103,7 @@ def last_of_summaries(summaries: Sequence[VersionSummary], schema: TableSchema) 
 def plan_version(
     source: Source, version: int, *, whole: bool = False, to: int | None = None
 ) -> Iterator[FragmentPart]:
-    """As `plan_changes` for a version that is known to exist.
+    """Returns what `plan_changes` does, for a version that is known to exist.
 
     `whole`: all its rows count as inserted, by no entry in particular; a feed may begin with that. `to`: the
     last version of that feed, in whose columns they are shown (None: this version).
@@ -152,7 +152,7 @@ def _last_offset(record: Record | None) -> int | None:
 
 
 class _ChangedRows(NamedTuple):
-    """Some rows and what became of them. `number`: their fragment's id in version `at`, if it is known."""
+    """Rows with their kind of change. `number`: their fragment's id in version `at`, if it is known."""
 
     change_type: ChangeType
     at: int

@@ -1,4 +1,4 @@
-"""The two versions that a change is between: what of them has to be compared.
+"""Finds the parts of two consecutive versions that have to be compared.
 
 Most fragments are the same in both, byte for byte. These are not decoded.
 """

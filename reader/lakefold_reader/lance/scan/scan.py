@@ -249,7 +249,7 @@ class Dataset:
     def masked(
         self, columns: Sequence[str], fragments: Mapping[int, DataFragment], offsets: NDArray[np.uint32]
     ) -> Iterator[pa.RecordBatch]:
-        """As `taken`, but reads the whole fragment, which is faster if most of its rows are requested."""
+        """Yields what `taken` does. Reads the whole fragment: faster if most of its rows are requested."""
         self._check_deletions(fragments)
         rows = self._scanned(fragments, columns=[*columns, ADDRESS])
         for batch in translated_batches(rows, self.uri):
@@ -414,7 +414,7 @@ def rows_of_files(
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Which rows of a fragment's files are read: those at `offsets`, or all of so many `rows`."""
+    """The rows of a fragment's files that are read: those at `offsets`, or all `rows` rows."""
 
     rows: int
     offsets: NDArray[np.uint32] | None
@@ -442,7 +442,7 @@ class RowSelection:
 
 
 def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches of several streams over the same rows, each time of equal lengths."""
+    """Yields batches of several streams over the same rows, each time batches of equal lengths."""
     heads = [next(stream, None) for stream in streams]
     while all(head is not None for head in heads):
         present = [head for head in heads if head is not None]
