@@ -20,7 +20,7 @@ _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def stored_field(fields: Iterable[pa.Field], column: DeltaColumn) -> pa.Field | None:
-    """Returns the field of a data file that stores a column, by the column's id, or by its name without id."""
+    """Returns the field of a data file that stores a column, by the column's id, or else by its name."""
     listed = list(fields)
     if column.id is not None:
         number = str(column.id).encode()
