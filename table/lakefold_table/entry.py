@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BUILD_AGAIN = "build it again on the newest version"
 LOOK_FIRST = "read the table as it is now first: the same change may mean something else"
-"""What the writer of a rejected proposal should do, if the conflict is retryable and if it is not."""
+"""The advice for the writer of a rejected proposal, if the conflict is retryable and if it is not."""
 MAX_TEXT = 500
 """How many characters an outcome contains of a message, or of a name in an entry."""
 
@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """What distinguishes it from another entry at its offset. None if its bytes are not known."""
+        """Distinguishes the entry from others at its offset. None if its bytes are not known."""
         return Fingerprint.of(self.data, self.time_us, self.uuid) if self.data else None
 
     @property
@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def begins_table(self) -> bool:
-        """Whether it proposes to create a table or a branch."""
+        """Whether the entry proposes to create a table or a branch."""
         return self.envelope.HasField("create") or (self.proposal is not None and self.proposal.begins_table)
 
 
@@ -123,7 +123,7 @@ def rolled_back_text(version: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why a proposal conflicts with what was committed after its read version: the evidence.
+    """The evidence that a proposal conflicts with what was committed after its read version.
 
     `retryable`: the writer may build its proposal again on the newest version. `other_version` and
     `other_operation` name what it conflicts with (0 and empty if the cause is not a version).

@@ -53,7 +53,7 @@ class LakefoldError(Exception):
 
     @property
     def reason(self) -> str:
-        """What is wrong and where, for a text that says itself what to do about it; `shortened`."""
+        """The message and the place, `shortened`, for a text that has advice of its own."""
         return shortened(f"{self.where}: {self.message}" if self.where else self.message)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How much memory a message takes once it is decoded, estimated before it is, if that could be much.
+"""Estimates how much memory a message takes once it is decoded, before it is decoded.
 
 Two bytes can hold an empty message, which takes the protobuf library a hundred. A message of some megabytes
 made of nothing else would exhaust a process's memory; what clients write is nowhere near so dense. So a large

@@ -42,7 +42,7 @@ Tail = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a format must see before it can fold some entries.
+    """The files and versions that a format must see before it can fold some entries.
 
     All paths are relative to the table's root, unless noted.
 
@@ -334,7 +334,7 @@ class State(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """About how many bytes it takes in memory."""
+        """About how many bytes of memory the state takes."""
         ...
 
     @property

@@ -68,7 +68,7 @@ class Formats:
     def parse_large(
         self, data: bytes, content: Content, allow: Callable[[int], None]
     ) -> LargeProposal | None:
-        """As of `Format.parse_large`, for a proposal of any format."""
+        """Returns what `Format.parse_large` does, for a proposal of any format."""
         proposals = (table_format.parse_large(data, content, allow) for table_format in self)
         return next((proposal for proposal in proposals if proposal is not None), None)
 

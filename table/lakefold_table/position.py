@@ -1,4 +1,4 @@
-"""Which log, which offset in it, and what distinguishes an entry from another at the same offset."""
+"""Positions in a log, and the fingerprints that distinguish entries at the same offset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def offset_of(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogId:
-    """Which log: a partition of a Kafka topic, or a file.
+    """Identifies a log: a partition of a Kafka topic, or a file.
 
     `cluster_id` and `topic_id` are Kafka's own (the topic's UUID, so that a recreated topic is another log).
     A file log has the cluster id `file` and its log id as topic id.
@@ -46,7 +46,7 @@ class LogId:
 
 @value(order=True)
 class Position:
-    """Where an entry is in its log: the log and the offset. `topic` is the topic's name, for people."""
+    """The position of an entry: its log and its offset. `topic` is the topic's name, for people."""
 
     log: LogId
     offset: int
@@ -58,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What distinguishes an entry from any other that could be at its offset.
+    """Distinguishes an entry from any other that could be at its offset.
 
     `digest`: the first 16 hexadecimal digits of the SHA-256 of the log's time and the message's value, which
     contains the key. If the same bytes are sent again, their time differs. `uuid`: the transaction's, cut to

@@ -1,4 +1,4 @@
-"""What a table is asked to become: the part of an entry that only the format of the table can read.
+"""The proposal in an entry: the part that only the format of the table can read.
 
 It is apart from `format.py` because entries hold proposals, and formats answer about entries.
 """
@@ -28,7 +28,7 @@ class TableProposal(Protocol):
 
     @property
     def uuid(self) -> str:
-        """What it is known by if its envelope has no app id: as its writer gave it, empty if it did not."""
+        """The uuid that its writer gave it, its key if the envelope has no app id. Empty if it has none."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class TableProposal(Protocol):
 
     @property
     def begins_table(self) -> bool:
-        """Whether it proposes to begin a table or a branch, though its envelope has no `create`."""
+        """Whether the proposal begins a table or a branch, though its envelope has no `create`."""
         ...
 
     def rows_by_fragment(self) -> Mapping[str, Bitmap]:

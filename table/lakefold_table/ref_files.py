@@ -53,7 +53,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class BranchOrigin:
-    """How a branch began, as its first version says: a clone of `version` of the branch `parent`.
+    """The origin of a branch, by its first version: a clone of `version` of the branch `parent`.
 
     `name`: the branch's own name. `parent`: None for the main branch. `uuid`: that of the version's
     transaction. `created_s`: in seconds since 1970.

@@ -59,7 +59,7 @@ OPERATIONS: Final = (
 
 @value()
 class DeltaTableProposal:
-    """What one envelope proposes. Never changed.
+    """The proposal of one envelope. It is never changed.
 
     `based_on`: the version that it was built on, None if it depends on none. `fault`: why its actions can't
     be read; then it has none. `digest`: of the message as it was sent. `statistics`: what those of each of
@@ -120,12 +120,12 @@ class DeltaTableProposal:
 
     @property
     def begins_table(self) -> bool:
-        """Whether it creates the table: it sets protocol and metaData, and is built on no version."""
+        """Whether the proposal creates the table: it sets protocol and metaData, and has no read version."""
         return self.based_on is None and self.protocol is not None and self.metadata is not None
 
     @property
     def is_blind(self) -> bool:
-        """Whether it only adds rows, and nothing that it does depends on what the table contains."""
+        """Whether the proposal only adds rows, and doesn't depend on what the table contains."""
         reads = self.reads_all or self.read_files or self.read_predicates
         changes_more = self.removes or self.metadata or self.protocol or self.domains
         return not reads and not changes_more and all(file.data_change for file in self.adds)

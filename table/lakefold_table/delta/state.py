@@ -87,7 +87,7 @@ class DeltaState:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What a committer recorded in the version's commit; empty if another client made it."""
+        """The properties that a committer recorded in the commit; empty if another client made it."""
         return {} if self.own is None else self.own.properties
 
     @property
@@ -128,7 +128,7 @@ class DeltaState:
 
     @property
     def memory_bytes(self) -> int:
-        """About how many bytes it takes in memory."""
+        """About how many bytes of memory the state takes."""
         files = 0 if self.snapshot is None else len(self.snapshot.files) + len(self.snapshot.tombstones)
         return BYTES_OF_STATE + BYTES_OF_FILE * files
 

@@ -52,7 +52,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What an operation changes in a table. It is applied as a whole or not at all.
+    """The changes of a table by an operation, which are applied together or not at all.
 
     `transaction`: the proposal, rebased, as it is stored in the version; other clients check their own
     commits against it. `added`: new fragments in order; ids, row ids and row versions that they lack are

@@ -78,7 +78,7 @@ class LanceProposal:
 
     @property
     def begins_table(self) -> bool:
-        """Whether it proposes to begin a table without saying so in the envelope: a clone or a branch."""
+        """Whether the proposal begins a table without `create` in the envelope: a clone or a branch."""
         return self.operation == CLONE
 
     def rows_by_fragment(self) -> dict[str, Bitmap]:

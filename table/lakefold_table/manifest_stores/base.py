@@ -1,4 +1,4 @@
-"""What an external manifest store must be able to do, and what it records of a version.
+"""The operations of an external manifest store, and the record of a version in it.
 
 It is small, so that each implementation can be verified: `dynamodb` is the store that Lance clients know;
 tests have a store in memory.
@@ -22,7 +22,7 @@ MANIFESTS: Final = BUILT_IN.manifests
 
 @dataclass(frozen=True, slots=True)
 class ManifestRecord:
-    """What a manifest store records of a version.
+    """The record of a version in a manifest store.
 
     `path`: the path of its manifest, from the bucket's root on. `size`: of the manifest in bytes, None if it
     isn't recorded, as by old clients.
@@ -39,7 +39,7 @@ class ManifestRecord:
 
 
 class ManifestStore(Protocol):
-    """Which manifest is which version of which table. A read sees every write that ended before it.
+    """Records which manifest is the file of a version. A read sees every write that ended before it.
 
     `base`: the path of a table, or of a branch of it, from the bucket's root on. Every call raises
     `RetryError` if the store can't be reached or reports a fault that may pass, `InvalidError` if it refuses

@@ -314,4 +314,4 @@ class ExternalManifests:
 
 
 def _done() -> None:
-    """Used if the put has ended already."""
+    """Returns at once: the put has ended already."""

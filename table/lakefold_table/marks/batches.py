@@ -130,7 +130,7 @@ class GrowingMark:
         self._time_us = mark.time_us
 
     def has(self, batch_id: int) -> bool:
-        """As `AppMark.has`."""
+        """See `AppMark.has`."""
         intervals = self._intervals
         within = bool(intervals) and batch_id <= intervals[-1][1]
         if within and any(first <= batch_id <= last for first, last in intervals):
@@ -138,15 +138,15 @@ class GrowingMark:
         return batch_id < self.forgotten_below and batch_id in dict(self._recent)
 
     def version_of(self, batch_id: int) -> int:
-        """As `AppMark.version_of`."""
+        """See `AppMark.version_of`."""
         return dict(self._recent).get(batch_id, 0)
 
     def rolled_back_by(self, batch_id: int) -> int:
-        """As `AppMark.rolled_back_by`."""
+        """See `AppMark.rolled_back_by`."""
         return _rolled_back_by(self._rolled_back, batch_id)
 
     def content_of(self, batch_id: int) -> str:
-        """As `AppMark.content_of`."""
+        """See `AppMark.content_of`."""
         pairs = zip(self._recent, self._contents, strict=True)
         known = digests(content for (batch, _), content in pairs if batch == batch_id)
         return known[-1] if known else UNKNOWN

@@ -118,7 +118,7 @@ class Rebinding:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """All that a version remembers. `version`: the version that these marks were made for.
+    """The marks of a version. `version`: the version for which they were made.
 
     `position`: the last position that was folded from the Kafka log that the table is bound to (None: not
     bound). `moves`: how the table was bound to that log, oldest first. `fingerprint`: distinguishes the entry

@@ -1,4 +1,4 @@
-"""Which committer folds a partition, in the order in which they took over."""
+"""The committers of a partition, numbered in the order in which they took over."""
 
 from __future__ import annotations
 

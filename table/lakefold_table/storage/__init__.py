@@ -70,7 +70,7 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
 
 
 def open_canonical(uri: str, storage_options: Mapping[str, str] | None = None) -> Storage:
-    """As `open_storage`, for a canonical URI. The store's root is exactly that URI.
+    """Returns what `open_storage` does, for a canonical URI. The store's root is exactly that URI.
 
     Raises `LocationError` if a symbolic link was put into the path since the URI was made canonical.
     """

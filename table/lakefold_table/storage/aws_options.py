@@ -28,7 +28,7 @@ _GIVEN: Final = """
     client_max_retries sse_customer_key_base64
 """
 _FROM_ENVIRONMENT: Final = frozenset(_VARIABLES.split())
-"""What pylance reads from variables whose names begin with `AWS_`, and boto3 doesn't."""
+"""The options that pylance reads from variables beginning with `AWS_`, and that boto3 doesn't."""
 
 _NAMES: Final = _FROM_ENVIRONMENT.union(_GIVEN.split())
 """The options that are read here, in lower case and without `aws_`."""

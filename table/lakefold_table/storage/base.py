@@ -168,7 +168,7 @@ class PutsTogether(Protocol):
     """A store that puts several objects faster together than in sequence."""
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """As `put_if_absent` for each (its path, its buffers), in any order. Returns how each put ended.
+        """Puts each pair of a path and buffers as `put_if_absent` does, in any order. Returns how each ended.
 
         A put whose answer was lost counts as `EXISTS`: the caller has to read what has the name, if anything.
         When this returns, all objects survive a crash of the machine, those that existed before too. If it
@@ -196,7 +196,7 @@ class PutsOnceSure(Protocol):
     """A store that writes an object durably before it can be read, so that both waits can overlap."""
 
     def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
-        """As `put_if_absent`, but `sure` is called when the object is written and has no name yet.
+        """Does the same as `put_if_absent`, but calls `sure` when the object is written and has no name yet.
 
         What `sure` raises is raised, and the object then doesn't exist. It may be called more than once.
         """
@@ -208,11 +208,11 @@ class ReplacesKnown(Protocol):
     """A store that can replace an object on condition that it is still as it was read."""
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """As `get`, with an etag that no other content under this name has."""
+        """Returns what `get` does, and an etag that no other content under this name has."""
         ...
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """As `put` if the object still has this etag, atomically.
+        """Puts the object as `put` does if it still has this etag, atomically.
 
         Returns False if it has another or is gone. Raises `DoubtfulPutError` if the answer was lost. A server
         that doesn't know such a condition may ignore it or refuse the request (`InvalidError`).
@@ -234,7 +234,7 @@ class ListsSomeFolders(Protocol):
     """A store over a network that can list the folders within a folder a thousand at a time."""
 
     def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
-        """As `ListsFolders.folders`. Returns None if more than `most` names lie directly inside.
+        """Returns what `ListsFolders.folders` does, or None if more than `most` names are directly inside.
 
         Names of objects count as well. A folder that is not named held no object when it was listed.
         """

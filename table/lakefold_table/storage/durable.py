@@ -93,7 +93,7 @@ class DurableFiles:
             sync(self._calls, at)
 
     def show(self, at: int, name: str, buffers: Sequence[Buffer]) -> None:
-        """As `replace`, but a crash of the machine may remove the file or leave it empty.
+        """Does the same as `replace`, but a crash of the machine may remove the file or leave it empty.
 
         If files can be made without a name and the name is free, a process that is killed leaves nothing
         behind.

@@ -320,7 +320,7 @@ class LocalStorage:
         *,
         synced: bool = True,
     ) -> bool:
-        """As `DurableFiles.create`. A file whose name could not be synced is rewritten at once."""
+        """Does the same as `DurableFiles.create`. Rewrites a file whose name could not be synced at once."""
         name = path.rpartition("/")[2]
         if _is_taken(at, name):
             return False
@@ -332,7 +332,7 @@ class LocalStorage:
         return True
 
     def _put_unsynced(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """As `put_if_absent`, but the name is not durable yet."""
+        """Puts as `put_if_absent` does, but leaves the name not durable."""
         folder, _ = new_path(path)
 
         def put(at: int) -> Put:
@@ -368,7 +368,7 @@ class LocalStorage:
             return None
 
     def _status_in(self, at: int, path: str) -> os.stat_result | None:
-        """As `_status`, for an object in the folder `at`."""
+        """Returns what `_status` does, for an object in the folder `at`."""
         try:
             status = os.stat(path.rpartition("/")[2], dir_fd=at, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
@@ -509,7 +509,7 @@ class LocalStorage:
 
     @contextmanager
     def _opened(self, at: int, path: str) -> Iterator[tuple[int, int]]:
-        """As `_reading`, for an object in the folder `at`. Raises plain `OSError`."""
+        """Returns what `_reading` does, for an object in the folder `at`. Raises plain `OSError`."""
         fd = self._open(at, path)
         try:
             status = os.fstat(fd)
@@ -553,7 +553,7 @@ def _is_taken(at: int, name: str) -> bool:
 
 
 def _sure() -> None:
-    """Used as `sure` if nothing has to be waited for."""
+    """Returns at once: a `sure` for a put that waits for nothing."""
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class Faults:
 
     @property
     def left(self) -> int:
-        """How many planned faults have not happened yet."""
+        """The number of planned faults that have not happened yet."""
         return len(self._planned)
 
     def take(self, path: str) -> Fault | None:
@@ -86,7 +86,7 @@ class Faults:
 
 
 class _Shared:
-    """What all stores of a name share."""
+    """The objects and faults that all stores of a name share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

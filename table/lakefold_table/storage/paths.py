@@ -27,7 +27,7 @@ def check_path(path: str) -> None:
 
 
 def check_new_path(path: str) -> None:
-    """As `check_path`; also refuses the names that are reserved for temporary files."""
+    """Checks what `check_path` does, and refuses the names that are reserved for temporary files."""
     check_path(path)
     if path.rpartition("/")[2].startswith(TEMPORARY):
         hint = f"choose a name that doesn't begin with {TEMPORARY}"

@@ -120,7 +120,7 @@ def _checked(returned: int, path: str | None = None) -> int:
 
 
 class Failures:
-    """How many syncs have failed. Thread-safe."""
+    """Counts the syncs that have failed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -134,7 +134,7 @@ class Failures:
 
     @property
     def count(self) -> int:
-        """How many syncs have failed."""
+        """The number of syncs that have failed."""
         return self._count
 
 

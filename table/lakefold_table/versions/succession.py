@@ -30,7 +30,7 @@ class Succession(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What the file of a version says of itself and of the version that it was made from.
+    """The facts in the file of a version about itself and about the version that it was made from.
 
     `uuid`: that of its transaction, empty if it isn't known. `parent`: that of the transaction of the version
     before, empty if it is not recorded. `marks`: the marks in its metadata, whichever client wrote them; None

@@ -44,7 +44,7 @@ class DeletionVector:
 
     @property
     def unique_id(self) -> str:
-        """What distinguishes it from other deletion vectors of the file."""
+        """Distinguishes the deletion vector from others of the file."""
         name = f"{self.storage_type}{self.path_or_inline}"
         return name if self.offset is None else f"{name}@{self.offset}"
 
@@ -79,7 +79,7 @@ class AddFile:
 
     @property
     def key(self) -> FileKey:
-        """What identifies the logical file."""
+        """Identifies the logical file."""
         return _key(self.path, self.deletion_vector)
 
 
@@ -107,7 +107,7 @@ class RemoveFile:
 
     @property
     def key(self) -> FileKey:
-        """What identifies the logical file."""
+        """Identifies the logical file."""
         return _key(self.path, self.deletion_vector)
 
 

@@ -32,7 +32,7 @@ _NAME: Final = re.compile(
 
 
 class LogFileKind(Enum):
-    """What a file of the log is."""
+    """The kind of a file of the log."""
 
     COMMIT = "commit"
     CHECKSUM = "checksum"

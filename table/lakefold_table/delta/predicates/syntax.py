@@ -67,14 +67,14 @@ class NullCheck:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """All of these conditions."""
+    """A condition that holds if all of these conditions hold (AND)."""
 
     parts: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Any of these conditions."""
+    """A condition that holds if any of these conditions holds (OR)."""
 
     parts: tuple[Predicate, ...]
 

@@ -1,4 +1,4 @@
-"""What the schema of a table says of its columns at any depth."""
+"""Lists the columns of a table's schema, at any depth."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class SchemaColumn:
 
     @property
     def name(self) -> str:
-        """Its name as SQL has it."""
+        """The column's name as SQL has it."""
         return ".".join(self.path)
 
     @property
     def physical(self) -> str:
-        """Its name in data files, if the table maps columns."""
+        """The column's name in data files, if the table maps columns."""
         name = self.keys.get(PHYSICAL_NAME)
         return name if isinstance(name, str) else self.path[-1]
 

@@ -185,7 +185,7 @@ class Footprint:
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes (measured), for those who keep many."""
+        """About how many bytes of memory the footprint takes (measured)."""
         ids = len(self.touched) + len(self.removed) + len(self.covered)
         ids += sum(map(len, self.groups)) + sum(map(len, self.values.values()))
         filtered = 0 if self.inserted is None else len(self.inserted.hashes) + self.inserted.shape[0]

@@ -1,4 +1,4 @@
-"""What is known of the versions after some version: enough to judge a proposal built on an old version.
+"""The history of the versions after some version: enough to judge a proposal built on an old version.
 
 Most rules need nothing but the other operation's kind, so for each kind the newest version is enough, which
 the marks carry from committer to committer. For kinds of which a rule needs more, the footprints of their

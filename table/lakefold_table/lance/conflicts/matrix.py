@@ -224,9 +224,9 @@ BASES = Rule(INCOMPATIBLE, "both add a base path with the same id, name or path"
 
 
 WHOLE = {Kind.OVERWRITE: REPLACED, Kind.RESTORE: REPLACED}
-"""What no operation can follow that depends on the table's contents."""
+"""The operations after which no operation is accepted that depends on the table's contents."""
 CHANGES = {**WHOLE, Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG}
-"""What no operation can follow that changes the contents without the write-ahead log."""
+"""The operations after which none is accepted that changes the contents without the write-ahead log."""
 MERGES = {Kind.MERGE: FRAGMENT_LIST, Kind.MERGE_KEEPING_NULLABILITY: FRAGMENT_LIST}
 MERGE_ROW = {
     **CHANGES,

@@ -33,7 +33,7 @@ ADVICE = {
     Severity.RETRYABLE: BUILD_AGAIN,
     Severity.INCOMPATIBLE: LOOK_FIRST,
 }
-"""What the writer should do, if the rule itself has no advice."""
+"""The advice for the writer of a proposal, if the rule itself has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Rule:
 
     @property
     def to_do(self) -> str:
-        """What the writer of a refused proposal should do."""
+        """The advice for the writer of a refused proposal."""
         return self.advice or ADVICE[self.severity]
 
     @property

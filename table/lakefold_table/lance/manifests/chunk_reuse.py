@@ -31,7 +31,7 @@ class ChunkReuse:
         self._starts: dict[bytes, int] | None = None
 
     def parts(self, data: bytes, longest: int, span: range) -> Iterator[Run | Chunk]:
-        """As `runs`, with a chunk of the other list for each part that equals it. Raises as `runs`."""
+        """Yields what `runs` does, with the other list's chunk for each equal part. Raises as `runs`."""
         at, end = span.start, span.stop
         while at < end:
             start = at

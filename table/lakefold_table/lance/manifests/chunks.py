@@ -73,14 +73,14 @@ class Numbered(NamedTuple):
 
     @property
     def tally(self) -> FragmentSums:
-        """What this fragment adds to the sums of a list."""
+        """The numbers by which this fragment increases the sums of a list."""
         files = int(self.has_deletion_file or self.deleted_rows > 0)
         rows, unknown = self.physical_rows, int(self.lacks_counts)
         return FragmentSums(1, record_size(self.encoded), rows, self.deleted_rows, files, unknown)
 
     @property
     def lacks_counts(self) -> bool:
-        """Whether it doesn't say how many rows it has, or how many of them are deleted."""
+        """Whether the fragment doesn't say how many rows it has, or how many of them are deleted."""
         return not self.physical_rows or (self.has_deletion_file and not self.deleted_rows)
 
 

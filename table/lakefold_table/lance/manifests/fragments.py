@@ -140,7 +140,7 @@ class Fragments:
         return {number: DataFragment.FromString(data) for number, data in self.records(ids).items()}
 
     def each(self, ids: Iterable[int]) -> Iterator[DataFragment]:
-        """As `get`, ascending, for any number of ids: decoded in portions, which the caller must not keep."""
+        """Yields what `get` returns, ascending, for many ids: in portions, which the caller must not keep."""
         numbers = sorted(set(ids))
         for start in range(0, len(numbers), PORTION):
             yield from self.get(numbers[start : start + PORTION]).values()

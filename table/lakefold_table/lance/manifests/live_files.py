@@ -64,7 +64,7 @@ class LiveFiles:
 
     @property
     def memory_bytes(self) -> int:
-        """How many bytes of memory the arrays take."""
+        """The number of bytes of memory that the arrays take."""
         return sum(level.hashes.nbytes + level.ids.nbytes for level in self._levels or ())
 
     def candidates(self, hashes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -115,7 +115,7 @@ class LiveFiles:
 
 
 def candidates_in(levels: Iterable[Level], hashes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """As `LiveFiles.candidates`, among these levels."""
+    """Returns what `LiveFiles.candidates` does, from these levels alone."""
     for level in levels:
         if not level.hashes.size:
             continue

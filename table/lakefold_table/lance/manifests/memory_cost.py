@@ -9,9 +9,9 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.expansion import PORTION_BYTES, Content
 
 FIXED_BYTES = 2 << 20
-"""What folding any proposal takes."""
+"""The bytes that folding any proposal takes."""
 PACKED_MESSAGE_BYTES = 48
-"""What folding takes for each message that is never decoded with the others: measured 40."""
+"""The bytes that folding takes for each message that is never decoded with the others: measured 40."""
 PACKED_COPIES = 2
 """As `MemoryCost.copies`, for a proposal whose fragments stay encoded."""
 
@@ -62,7 +62,7 @@ def memory_to_fold(content: Content) -> int:
 
 
 def memory_of_packed(content: Content) -> int:
-    """As `memory_to_fold`, for a proposal whose messages are decoded a portion at a time."""
+    """Returns what `memory_to_fold` does, for a proposal whose messages are decoded a portion at a time."""
     return PACKED_COPIES * content.size + PACKED_MESSAGE_BYTES * content.messages + 16 * PORTION_BYTES
 
 

@@ -42,7 +42,7 @@ Group = Transaction.Rewrite.RewriteGroup
 
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
-    """Where the rows of a proposal are now.
+    """The fragments and offsets in which the rows of a proposal are now.
 
     `rows`: those that it deletes or moves. `others`: further rows that its deletion files mark; they have to
     be deleted already. `carried`: ids of its fragments that are gone. `landed`: as of `History.verdict`.

@@ -56,7 +56,7 @@ class ConfigUpdates:
 
     @property
     def all(self) -> Iterable[MapUpdate]:
-        """All updates, for whichever map."""
+        """The updates of all maps."""
         maps = (self.config, self.table_metadata, self.schema_metadata, *self.field_metadata.values())
         return [update for update in maps if update is not None]
 

@@ -53,7 +53,7 @@ def check_tag_name(name: str) -> None:
 
 
 def check_new_tag_name(name: str) -> None:
-    """As `check_tag_name`, and accepts ASCII only.
+    """Checks what `check_tag_name` does, and accepts ASCII only.
 
     pylance 14.0.2 makes and opens tags with other letters. But if a table has such a tag, pylance's listing
     of tags and its clean-up of old versions fail, whatever they are called with (Lance fact 1.6).

@@ -40,7 +40,7 @@ RETRY = "build it again on the newest version"
 
 @dataclass(frozen=True, slots=True)
 class FragmentDeletions:
-    """What becomes of the fragments that a proposal changes or removes.
+    """The fragments that a proposal changes or removes, after the deletions are merged.
 
     `replaced`: fragments with their new deletion files, by id; `merged`: ids of those whose file is made
     here. `removed`: ids of fragments that are removed; `emptied`: those of them whose rows are all deleted

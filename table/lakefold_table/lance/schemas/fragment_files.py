@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from lakefold_table.lance.table_view import TableView
 
 STRUCK = -2
-"""What a file lists instead of a field whose values are in another file now."""
+"""The number that a file lists instead of a field whose values are in another file now."""
 
 
 class FieldLocation(NamedTuple):
-    """Where the values of a field are: the file, its base (None: the table), and the column in the file."""
+    """The location of a field's values: the file, its base (None: the table), and the column in the file."""
 
     path: str
     base: int | None
