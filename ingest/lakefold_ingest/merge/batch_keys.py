@@ -82,7 +82,7 @@ class BatchKeys:
 
     @property
     def count(self) -> int:
-        """How many different keys the batch has."""
+        """The number of different keys in the batch."""
         return self._rows.size
 
     def find(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Indices:

@@ -1,4 +1,4 @@
-"""By what the rows of a batch are divided between tasks: rows with one key in the table have one number.
+"""Numbers by which the rows of a batch are divided between tasks: rows with one key have one number.
 
 Two values of a batch may be one value of the table: -0.0 and 0.0, or texts of Spark's that
 are entries of a dictionary in the table. So the numbers are made from the keys in the table's types.

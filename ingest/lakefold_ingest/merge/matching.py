@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 ADDRESS_BYTES = 16
-"""What the address and the id of a row take."""
+"""The bytes that the address and the id of a row take."""
 
 
 def matched_rows(table: ReadVersion, keys: BatchKeys) -> FoundRows:

@@ -42,7 +42,7 @@ class RowsToWrite:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.moved_ids.size + self.inserted.size
 
     @property

@@ -72,5 +72,5 @@ class RowChanges:
 
     @property
     def moved(self) -> int:
-        """How many rows are rewritten."""
+        """The number of rows that are rewritten."""
         return sum(each.rows.addresses.size for each in self.rewritings)

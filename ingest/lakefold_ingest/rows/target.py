@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.fitting import Fitting
 
 WrittenFile = Any
-"""What a format says of rows that it wrote: a `DataFragment` of Lance, an `AddFile` of Delta."""
+"""The description of rows that a format wrote: a `DataFragment` of Lance, an `AddFile` of Delta."""
 
 
 MAX_ROWS_PER_FILE = 1024 * 1024

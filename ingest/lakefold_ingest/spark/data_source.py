@@ -49,7 +49,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """What a task sends to the driver: what it wrote, or the rows that it staged if they are merged."""
+    """The message of a task to the driver: the files that it wrote, or the rows that it staged."""
 
     result: TaskFiles | TaskRows
 

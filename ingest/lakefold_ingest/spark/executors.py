@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
 
 MOST_TASKS: Final = 32
-"""So many tasks check at most: as many as Spark runs at once, so that each executor has some."""
+"""The most tasks that check: as many as Spark runs at once, so that each executor has some."""
 _CONTENT: Final = b"written by the driver to see whether the executors have the same store"
 _REASON: Final = "the executors were checked by them"
 _RESULT: Final = pa.schema({"fault": pa.string()})

@@ -46,7 +46,7 @@ class FileLayout:
 
     @property
     def most_on_driver(self) -> int:
-        """How many rows a batch may have that the driver writes; 0: none."""
+        """The most rows of a batch that the driver writes; 0: the driver writes none."""
         return 0 if self.sort_by else min(self.driver_rows, self.target_rows or self.driver_rows)
 
     def rows_a_file(self, file_bytes_a_row: float) -> int | None:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = MOST_ROWS
-"""So many rows are merged, or events applied, by one task; each task reads the table's key columns."""
+"""The most rows that one task merges, or events that it applies; each task reads the table's key columns."""
 _QUERY_ID = "sql.streaming.queryId"
 _WRITTEN = pa.schema(
     {

@@ -1,4 +1,4 @@
-"""What a write of Spark's does on the driver, before its tasks and after them.
+"""Plans a write of Spark's on the driver before its tasks, and ends it after them.
 
 `plan_write` opens the table and decides how the tasks write (`rows.task_files`). `WritePlan.commit`
 makes one proposal of what they wrote. Nothing here knows Spark.

@@ -1,4 +1,4 @@
-"""When waiting appends become a batch, as plain values: no clock, no threads, no rows."""
+"""Decides when waiting appends become a batch, on plain values: no clock, no threads, no rows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Piece(Protocol):
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """The size of the append in bytes."""
 
     @property
     def added_at(self) -> float:
-        """When it was added, in seconds of any clock."""
+        """The time when the append was added, in seconds of any clock."""
 
     @property
     def shape(self) -> Hashable:
-        """Its columns: only appends with equal columns share a batch."""
+        """The columns of the append. Only appends with equal columns share a batch."""
 
 
 P = TypeVar("P", bound=Piece)

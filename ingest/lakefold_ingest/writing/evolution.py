@@ -41,7 +41,7 @@ ATTEMPTS = 100
 
 
 class EvolutionLog(Protocol):
-    """What is needed of the log. `log_client.LogClient` implements it."""
+    """The calls of the log that are needed here. `log_client.LogClient` implements them."""
 
     def check_binding(self, bound: Position | None, table: str) -> None:
         """See `LogClient.check_binding`."""

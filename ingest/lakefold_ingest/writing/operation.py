@@ -24,7 +24,7 @@ class Operation(Protocol):
 
     @property
     def attempts(self) -> int:
-        """How often the envelope is built at most. After a retryable refusal it is built again."""
+        """The most times that the envelope is built. After a retryable refusal it is built again."""
 
     @property
     def batch_columns(self) -> BatchColumns | None:

@@ -1,4 +1,4 @@
-"""What became of a batch, and in words for the log."""
+"""Reports the result of a batch, as values and as a text for the log."""
 
 from __future__ import annotations
 
@@ -83,17 +83,17 @@ class BatchReport:
 
     @property
     def rows_added(self) -> int:
-        """How many rows the proposal added to the table; 0 if it was not committed, or that is not known."""
+        """The number of rows that the proposal added; 0 if it was not committed, or that is not known."""
         return self.result.rows_added if isinstance(self.result, Committed) else 0
 
     @property
     def rows_deleted(self) -> int:
-        """How many rows the proposal removed from the table; 0 if it was not committed."""
+        """The number of rows that the proposal removed; 0 if it was not committed."""
         return self.result.rows_deleted if isinstance(self.result, Committed) else 0
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is a Duplicate whose rows may not be in the table."""
+        """Whether the batch is a Duplicate whose rows may not be in the table."""
         result = self.result
         return isinstance(result, Duplicate) and bool(result.rolled_back_by or result.different_content)
 
