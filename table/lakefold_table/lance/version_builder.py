@@ -128,7 +128,7 @@ class VersionBuilder:
         return self._live.taken(ids) - self._removed
 
     def each(self, ids: Iterable[int]) -> Iterator[DataFragment]:
-        """Yields what `get` returns, ascending, for any number of ids. Callers must not keep the fragments."""
+        """Yields what `get` returns, ascending, for any number of ids. Callers must not keep fragments."""
         present = sorted(set(ids) - self._removed)
         if len(present) <= PORTION:
             yield from self.get(present).values()
