@@ -124,7 +124,7 @@ function members(overview) {
     ["state", state]], overview.members);
 }
 
-/** Returns when the committer went away and came back, the newest change first; nothing if it never changed. */
+/** Returns when the committer stopped answering or answered again, the newest change first; nothing if it never did. */
 export function committerChanges(committer) {
   const changes = (committer.changes || []).slice(-6).reverse();
   if (changes.length < 2) return null;
