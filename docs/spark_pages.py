@@ -226,7 +226,8 @@ forks (`multiprocessing` with `fork`), because a process that has used pylance m
 the tasks write every batch.
 
 **Larger batches** of few rows a partition become many small files. `sink(…, target_rows_per_file=500_000)`
-has Spark keep and count the rows, and writes each batch by fewer tasks, so that a file has about that many rows;
+has Spark keep and count the rows, and writes each batch by fewer tasks, so that a file has about that many
+rows;
 `target_file_size="128m"` does it by the bytes that a row took in the newest files of the query, and leaves
 its first batch as it is. With `sort_by="at"` the rows of a file are in this order; with a target as well,
 each file has another part of the range, so that a filter on the column reads few files. `lakefold maintain`
