@@ -61,7 +61,7 @@ class LakefoldError(Exception):
 
 
 class RetryError(LakefoldError):
-    """Nothing was decided: something could not be reached or timed out. The same call may succeed later."""
+    """A store, a broker or a process could not be reached or timed out. The same call may succeed later."""
 
     exit_code = 5
 
@@ -75,7 +75,7 @@ class NoThreadsError(RetryError):
 
 
 class StopError(LakefoldError):
-    """The work must not continue as things are: trying again alone doesn't help.
+    """The work must not continue as it is. Trying again helps only after something else has changed.
 
     If a table is named, its entries wait in their order and other tables continue. Some of the subclasses
     below are conditions of a whole partition.

@@ -33,16 +33,16 @@ PART_BYTES = 128
 DENSEST = 2
 """The bytes of the smallest part: a tag, and a length of 0."""
 FREE_BYTES = 24 << 20
-"""What any message may take, in addition to `TIMES` its size."""
+"""The bytes of memory that any message may take, in addition to `TIMES` its size."""
 TIMES = 4
 """How many times its size a message may take: a new fragment of one file is two parts in 80 bytes, and a
 million of them may be sent."""
 PORTION_BYTES = 1 << 20
-"""How much is scanned at once."""
+"""The number of bytes that are scanned at once."""
 DEEPEST = 100
 """The protobuf library accepts no message that is nested deeper."""
 UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * TIMES)
-"""No message of this size or less can take more than that."""
+"""A message of at most this size can't take more than `FREE_BYTES` and `TIMES` its size."""
 
 
 class Content(NamedTuple):

@@ -1,4 +1,4 @@
-"""The seam to the table formats: what the fold asks of a format, and what a format hands back.
+"""The seam to the table formats: what the fold requests of a format, and what a format returns.
 
 The fold knows positions, keys and marks; a format knows schemas, files and conflicts. The values in this
 module pass between them. A format does no IO: it names the files that it needs to see (`Requirements`), and
@@ -165,7 +165,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class FilesAfter:
-    """Files that make it quicker to open a version, in the order in which they are stored.
+    """Files that make a version quicker to open, in the order in which they are stored.
 
     `kept`: what the format gets again for a later version, if all of them were stored. `relies_on`: the path
     of an older file without which others that these need may be gone as well, empty if there is none.

@@ -160,7 +160,7 @@ def _of_uri(text: str, scheme: str, rest: str) -> str:
 
 
 def _check_characters(text: str) -> None:
-    """Refuses what no Lance client opens, or would drop without a word."""
+    """Raises `InvalidError` for characters that no Lance client accepts, or that it would drop silently."""
     if match := _CONTROL.search(text):
         message = f"a table's URI can't contain the control character {match[0]!r}"
         raise InvalidError(message, where=ascii(text), hint="no Lance client opens it: choose another name")
@@ -172,7 +172,7 @@ def _check_characters(text: str) -> None:
 
 
 def _check_segment(text: str, segment: str) -> None:
-    """Refuses a segment that means something else once a client has decoded it."""
+    """Raises `InvalidError` for a segment that means something else after a client has decoded it."""
     try:
         name = unquote(segment, errors="strict")
     except UnicodeDecodeError:

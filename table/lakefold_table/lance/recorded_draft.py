@@ -1,13 +1,13 @@
-"""A draft that knows what was answered before: for folding again what was folded long ago.
+"""A draft that knows the answers of a version, to fold again what was folded long ago.
 
-The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
-passed, so its files are not looked at: they may have been cleaned up since. What it left out and the version
-took from the store (sizes, the files and the kind of an index) is taken from the version. For one that was
-refused it is tried what gives the same refusal: that the file doesn't exist, is as it is now, or isn't
-checked; that a base which the refusal names is outside of the roots, which no version records either; or,
-if it begins a table, that another table exists at the path that the refusal names.
-If nothing gives it, the refusal is taken from the record, and its offset is in `undecided`, or in `unlike` if
-no file can have been the cause.
+The fold checks the sizes of new files, and no version records these. An accepted entry has passed the check,
+so its files are not checked again: they may have been cleaned up since. Facts that the entry left out and the
+version took from the store (sizes, the files and the kind of an index) are taken from the version. For a
+refused entry several assumptions are tried: that the file doesn't exist, is as it is now, or isn't checked;
+that a base which the refusal names is outside of the roots, which no version records either; or, if the entry
+begins a table, that another table exists at the path that the refusal names. If no assumption gives the same
+refusal, the refusal is taken from the record, and its offset is in `undecided`, or in `unlike` if no file can
+have been the cause.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Recall:
 
     @cached_property
     def sizes_in_version(self) -> Mapping[str, int]:
-        """The sizes of data files as the version says them, by path."""
+        """The sizes of data files that the version records, by path."""
         return {} if self._stored is None else self._stored.file_sizes()
 
     @cached_property
@@ -110,7 +110,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Parts of what a draft observed; they change from entry to entry."""
+    """The facts from the store that may differ from entry to entry."""
 
     sizes: dict[str, int | None]
     listed: dict[Position, array[int]]
@@ -119,7 +119,7 @@ class _Seen:
 
 
 class _Draft(LanceDraft):
-    """`seen`: what `observed` holds."""
+    """The draft of one version that is folded again. `seen`: the facts in `observed`."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class _Draft(LanceDraft):
         self._table.records_row_order = recalling.carries_rows
 
     def _may_join(self, entry: Entry) -> bool:
-        """Entries that are recorded in the same version were folded together."""
+        """Returns whether an entry shares the version: those recorded in one version were folded together."""
         del entry
         return True
 

@@ -1,4 +1,4 @@
-"""Versions that are committed in another store: a manifest store says which manifest is which version.
+"""Versions that are committed in another store: a manifest store records the manifest of each version.
 
 For object stores without a conditional put. The order of steps is that of Lance clients (Lance fact 12.2), so
 that either client can finish what the other left, wherever it stopped:

@@ -1,4 +1,4 @@
-"""Which batches of an app were folded: what the marks remember of each app, in bounded size."""
+"""The marks of an app, in bounded size: which of its batches were folded."""
 
 from __future__ import annotations
 

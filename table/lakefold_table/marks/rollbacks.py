@@ -1,4 +1,4 @@
-"""Which keys a Restore left out of the table: their rows are gone, but the keys stay folded.
+"""Finds the keys that a Restore left out of the table: their rows are gone, but the keys stay folded.
 
 A Restore takes over the metadata of the older version too, and with it that version's marks, which list
 exactly what had been folded by then. A key that was folded since and isn't among them has lost its rows. So

@@ -1,6 +1,6 @@
-"""What a table needs of a store, and nothing more: a few calls over whole objects.
+"""The calls that a table needs of a store, and nothing more: a few calls on whole objects.
 
-There are so few that each store can be verified. Correctness depends on a single one, `put_if_absent`. Every
+They are few, so that each store can be verified. Correctness depends on a single one, `put_if_absent`. Every
 implementation passes the same behaviour suite (`tests/contracts/`). Paths are relative to the store's root,
 with `/` between segments.
 """
@@ -19,7 +19,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Put(Enum):
-    """How a conditional put ended, if its answer arrived."""
+    """The result of a conditional put whose answer arrived."""
 
     STORED = "stored"
     EXISTS = "exists"
@@ -145,8 +145,8 @@ class SyncsOthers(Protocol):
     def sync_others(self, paths: Collection[str]) -> None:
         """Makes those of the objects that exist survive a crash of the machine.
 
-        As `make_durable`, for the thousands of files that proposals name: each is synced once, and so are the
-        folders that hold them. Paths that don't exist or are no objects are skipped.
+        For the thousands of files that proposals name: each is synced once, and so are the folders that hold
+        them. Paths that don't exist or are no objects are skipped.
         """
         ...
 
@@ -205,7 +205,7 @@ class PutsOnceSure(Protocol):
 
 @runtime_checkable
 class ReplacesKnown(Protocol):
-    """A store that can replace an object on condition that it is still as it was read."""
+    """A store that can replace an object on condition that it has not changed since it was read."""
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
         """Returns what `get` does, and an etag that no other content under this name has."""
@@ -290,7 +290,7 @@ class ChecksConditions(Protocol):
 
 @runtime_checkable
 class ListsAll(Protocol):
-    """A store of objects without folders that can list all of them below its root, to remove a table."""
+    """A store without folders that can list all objects below its root, so that a table can be removed."""
 
     def everything(self) -> Iterator[str]:
         """Yields the paths of all objects below the root, however deep, in any order."""
@@ -299,7 +299,7 @@ class ListsAll(Protocol):
 
 @runtime_checkable
 class RecordsElsewhere(Protocol):
-    """A store whose versions are recorded in another store, those whose files were removed too.
+    """A store whose versions are recorded in another store, even after their files were removed.
 
     So `put_if_absent` never stores the same version twice.
     """

@@ -1,4 +1,4 @@
-"""The note that a dropped table leaves beside its path: which positions of its log were folded into it.
+"""The note that a dropped table leaves beside its path: the positions of the log that were folded into it.
 
 A missing table may have been dropped on purpose, or its store may not be mounted; both look the same. If a
 proposal is known to have been folded into a missing table, the note is read. It lists positions: what was
@@ -90,7 +90,7 @@ class Dropped:
         return False
 
     def after(self, older: Dropped | None) -> Dropped:
-        """Returns this note with what an older note of the same path says, unless this note is newer."""
+        """Returns this note joined with an older note of the same path."""
         if older is None:
             return self
         inside = {name: _all_joined(older.inside.get(name, ()), noted) for name, noted in self.inside.items()}

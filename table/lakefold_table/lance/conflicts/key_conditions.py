@@ -1,6 +1,7 @@
 """Conditions on keys of rows and maps, on shards and on base paths (Lance facts 5.3 and 5.5).
 
-Each returns the evidence if the two operations meet, or None. The `matrix` says how severe that is.
+Each returns the evidence if the condition holds for the two operations, else None. "Ours" is the proposal,
+"theirs" the operation that was committed before. The `matrix` says how severe that is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
     """Ours inserts rows only if their keys are new, and theirs appended rows whose keys are not known.
 
-    They don't meet if ours states that such an Append counts as made after it.
+    The condition doesn't hold if ours states that such an Append counts as made after it.
     """
     if ours.inserted is None or ours.inserted.precedes_appends:
         return None

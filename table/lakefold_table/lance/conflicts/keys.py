@@ -1,4 +1,4 @@
-"""Whether two Updates may have inserted the same key, judged by their filters of inserted rows.
+"""Decides whether two Updates may have inserted the same key, by their filters of inserted rows.
 
 A filter lists the hashes of the keys, or is a Bloom filter: blocks of eight words of 32 bits, in which each
 key sets one bit in every word of one block. Two such filters of the same shape can share a key only if some

@@ -364,4 +364,4 @@ DETAILED = frozenset(
     for other, rules in row.items()
     if any(rule.reads_theirs for rule in rules)
 )
-"""The kinds of which some rule reads more than that such a version exists."""
+"""The kinds of which some rule needs more than the number of the newest version."""

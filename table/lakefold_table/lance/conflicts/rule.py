@@ -70,7 +70,7 @@ class Rule:
 
     @property
     def always(self) -> bool:
-        """Whether the rule applies whenever operations of the two kinds meet."""
+        """Whether the rule applies to any two operations of the two kinds."""
         return self.condition is always
 
 

@@ -1,8 +1,8 @@
 """Carries a Delete or an Update over the Rewrites that moved its rows (decision 0063).
 
-Its writer named rows of fragments that are gone. Each row is followed from Rewrite to Rewrite into the
-fragment that has it now, and the operation then applies to these fragments, as if it had been built on the
-newest version. What the Rewrites read (the deletion files of that time) is fetched before.
+Its writer named rows of fragments that the table no longer has. Each row is followed from Rewrite to Rewrite
+into the fragment that has it now, and the operation then applies to these fragments, as if it had been built
+on the newest version. The deletion files that the Rewrites read are fetched before.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def needs(state: LanceState, envelope: Envelope, rewrites: Rewrites) -> Requirem
 def followed(
     table: VersionBuilder, proposal: Proposal, rewrites: Rewrites
 ) -> CarriedRows | Rejected | Invalid:
-    """Returns where the rows of a proposal are now, or why that can't be said."""
+    """Returns where the rows of a proposal are now, or why that is not known."""
     following = _Following()
     landed: dict[int, Mapping[int, Bitmap]] = {}
     updated, removed = _named(proposal.transaction)

@@ -102,7 +102,7 @@ def _has_clustering(fields: Iterable[Field]) -> bool:
 
 
 def _key_fault(which: str, touched: AbstractSet[str], *, had: bool, has: bool) -> Invalid | None:
-    """Returns why the keys of fields can't change so.
+    """Returns why the keys of fields can't change in this way.
 
     A table's key is declared once and never changed (Lance fact 4.3).
     """

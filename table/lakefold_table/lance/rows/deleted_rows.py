@@ -1,4 +1,4 @@
-"""Which rows of a fragment are deleted: what must be fetched to know it, and the answer.
+"""Finds the deleted rows of a fragment, and the files that must be fetched for that.
 
 The files concerned are the proposed deletion file and the fragment's file in the table. Files under
 another base (those of the table from which this table was cloned) are named by their whole URI.
