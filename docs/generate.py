@@ -20,9 +20,11 @@ from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
 from lakefold_ingest.spark.batch_metrics import SinkMetrics
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+from lakefold_table.delta.conflicts.resolutions import RESOLUTIONS
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.delta.table_features.table_properties import PROPERTIES
+from lakefold_table.delta.table_features.writer_rules import WRITER_RULES
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.kinds import Kind
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from lakefold_committer.states.machine import Chart, Named
 
 DOCS = Path(__file__).resolve().parent
+
+DELTA_RESOLUTIONS = """\
+## What is resolved
+
+Delta's check also fits a transaction to some changes instead of turning it back. A committer does that for
+these, the last three beyond Delta's check."""
 
 VERDICTS = [
     ["`·`", "compatible", "It is committed unchanged, with ids that the table assigns now.", "Nothing."],
@@ -58,31 +66,9 @@ The facts about the format are in [delta.md](../format/delta.md).
 ## What a proposal must keep to
 
 A proposal that breaks one of these rules is Invalid, and its outcome says which. A table of another client
-may break those about protocol and metadata: a proposal may not begin to.
-
-- **Protocol**: it keeps all features that the table has. What readers must know is in both lists.
-  `rowTracking` and `clustering` need `domainMetadata`, `icebergCompatV1` and `icebergCompatV2` need
-  `columnMapping`.
-- **Properties and columns** that use a feature need it in the protocol, which the same proposal may set:
-  constraints, invariants, generated columns, defaults, identity columns, column mapping, `timestamp_ntz`,
-  `variant`, and the properties that enable the change data feed, deletion vectors, row tracking, times in
-  commits, append-only tables and V2 checkpoints.
-- **Schema**: names differ in more than their case, types are Delta's, partition columns are in the schema
-  and of simple types. With column mapping each column has an id and a physical name of its own,
-  `delta.columnMapping.maxColumnId` is not below them and never goes back.
-- **Files that the table keeps** fit to new metadata: the table's id, partitioning, types and stored names
-  stay, also those of the columns for row ids, and without column mapping no column goes. A type stays as
-  well, wider or not, while a CHECK constraint or a generated column uses the column. A proposal that
-  removes all files may change them, and so may one with the operation `RESTORE` that has read all rows:
-  its writer has seen that the files which stay were in the version with these metadata.
-- **Files**: a path below the table's root that is written in one way only and named once; its size;
-  statistics as JSON, of columns that the table has; a value of each partition column that its type can
-  hold. A file with a deletion vector has `numRecords`, and gets a new vector only if
-  `delta.enableDeletionVectors` is true.
-- **One commit** has at most one action about a file, the metadata, the protocol, an application and a
-  domain; `cdc` files are below the root, with `dataChange` false; domains of the protocol's own (`delta.`)
-  are not set, but `delta.clustering` with the feature `clustering`: its columns are in the schema, of types
-  with bounds, the table has no partition columns, and all files have statistics of them."""
+may break those about protocol and metadata: a proposal may not begin to. A proposal that removes all files
+may change what files that stay need, and so may one with the operation `RESTORE` that has read all rows: its
+writer has seen that the files which stay were in the version with these metadata."""
 
 DELTA_PROPERTIES = """\
 ## Properties
@@ -380,10 +366,17 @@ def delta_features() -> str:
         rows.append([f"{names[0]}{others}", whose, ", ".join(versions), feature.read, feature.write])
     source = "table/lakefold_table/delta/table_features/features.py"
     head = ["feature", "for", "also from version", "read", "commit"]
+    rules = []
+    for rule, before in zip(WRITER_RULES, (None, *WRITER_RULES), strict=False):
+        section = "" if before is not None and before.section == rule.section else rule.section
+        says = f"… {rule.says} …" if rule.says else ""
+        rules.append([section, rule.requires, says, f"`{rule.tests}`"])
+    required = table(["section", "required", "the outcome says", "test"], rules)
     properties = [
         [f"`{each.name}`", each.values, each.effect or "kept for other clients"] for each in PROPERTIES
     ]
-    body = f"{table(head, rows)}\n{DELTA_PROPERTIES}\n\n{table(['property', 'value', 'here'], properties)}"
+    described = f"{DELTA_PROPERTIES}\n\n{table(['property', 'value', 'here'], properties)}"
+    body = f"{required}\n## The features\n\n{table(head, rows)}\n{described}"
     return page("Features of Delta tables", source, DELTA_FEATURES, body)
 
 
@@ -392,6 +385,10 @@ def delta_conflicts() -> str:
     rows = [[rule.name, f"{rule.when[0].upper()}{rule.when[1:]}.", rule.evidence] for rule in DELTA_RULES]
     source = "table/lakefold_table/delta/conflicts/rules.py"
     body = table(["step", "the version before conflicts if", "the outcome names"], rows)
+    resolved = [
+        [each.step, f"{each.how[0].upper()}{each.how[1:]}.", f"`{each.test}`"] for each in RESOLUTIONS
+    ]
+    body += f"\n{DELTA_RESOLUTIONS}\n\n{table(['changed meanwhile', 'resolved by', 'test'], resolved)}"
     return page("Conflicts in Delta tables", source, DELTA_CONFLICTS, body)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from tests.repository.checks import Source
 
@@ -84,16 +84,37 @@ def held(page: Source, texts: Mapping[str, str]) -> Iterator[str]:
         if not tests:
             yield f"{page.path}: fact {fact.number} names no test after `- Tried:`"
         for test in tests:
-            path, _, name = test.partition("::")
-            if path not in texts:
-                yield f"{page.path}: fact {fact.number} names {path}, which doesn't exist"
-            elif name and f"def {name}(" not in texts[path]:
-                yield f"{page.path}: fact {fact.number} names {test}, which isn't in {path}"
+            missing = missing_test(test, texts)
+            if missing:
+                yield f"{page.path}: fact {fact.number} names {missing}"
         if not specified:
             yield f"{page.path}: fact {fact.number} doesn't say what the specification says"
         for each in PAGES.findall(specified["pages"]) if specified else ():
             if each not in addresses:
                 yield f"{page.path}: fact {fact.number} names the page {each} without its address"
+
+
+def missing_test(test: str, texts: Mapping[str, str]) -> str:
+    """What of a test's name doesn't exist, empty if it does. `texts`: as in `held`."""
+    path, _, name = test.partition("::")
+    if path not in texts:
+        return f"{path}, which doesn't exist"
+    return f"{test}, which isn't in {path}" if name and f"def {name}(" not in texts[path] else ""
+
+
+def expected(rules: Iterable[tuple[str, str, str]], texts: Mapping[str, str]) -> Iterator[str]:
+    """Say which rules have no test, or one that doesn't expect the message by which the rule is refused.
+
+    `rules`: of each its name, a part of its message or nothing, and its test or the module of it.
+    """
+    for rule, says, test in rules:
+        missing = missing_test(f"tests/{test}", texts)
+        if missing:
+            yield f"the rule {rule!r} names {missing}"
+        elif says and says not in texts[f"tests/{test}".partition("::")[0]]:
+            yield f"the rule {rule!r} is refused by {says!r}, which no test in {test} expects"
+        elif not says and "::" not in test:
+            yield f"the rule {rule!r} names {test}: name the test"
 
 
 def cited(source: Source, name: str = "Lance") -> Iterator[str]:

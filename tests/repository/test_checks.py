@@ -157,6 +157,22 @@ def test_a_fact_names_its_tests(old: str, new: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("says", "test", "count"),
+    [
+        ("too many", "a.py", 0),
+        ("", "a.py::test_x", 0),
+        ("too few", "a.py", 1),
+        ("too many", "b.py", 1),
+        ("", "a.py::test_y", 1),
+        ("", "a.py", 1),
+    ],
+)
+def test_a_rule_has_a_test_that_expects_its_message(says: str, test: str, count: int) -> None:
+    texts = {"tests/a.py": 'def test_x() -> None:\n    assert "too many" in message\n'}
+    assert len(list(facts.expected([("r", says, test)], texts))) == count
+
+
+@pytest.mark.parametrize(
     ("headings", "count"),
     [
         (['<a id="fact-1.2"></a>1.2 A', '<a id="fact-1.10"></a>1.10 B'], 0),

@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from lakefold_table.delta.conflicts.resolutions import RESOLUTIONS
+from lakefold_table.delta.table_features.writer_rules import WRITER_RULES
 from tests.repository import checks, documents, facts, tree
 
 Check = Callable[[checks.Source], Iterator[str]]
@@ -143,6 +145,13 @@ def test_facts_name_the_tests_that_hold_them(page: str) -> None:
     source = tree.source_at(page)
     texts = {each.path: each.text for each in tree.modules() if each.path.startswith("tests/")}
     assert "\n".join([*facts.anchored(source), *facts.held(source, texts)]) == ""
+
+
+def test_rules_for_writers_name_the_tests_that_hold_them() -> None:
+    texts = {each.path: each.text for each in tree.modules() if each.path.startswith("tests/")}
+    rules = [(rule.requires, rule.says, rule.tests) for rule in WRITER_RULES]
+    resolutions = [(each.step, "", each.test) for each in RESOLUTIONS]
+    assert "\n".join(facts.expected([*rules, *resolutions], texts)) == ""
 
 
 @pytest.mark.parametrize("name", facts.PAGES_BY_FORMAT)

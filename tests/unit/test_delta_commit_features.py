@@ -116,6 +116,18 @@ def test_files_get_row_ids_in_their_order(log: Log) -> None:
     assert pa.table(lakefold.open(str(log.table.path)).to_arrow()).num_rows == 6
 
 
+def test_ids_and_versions_are_those_of_the_version_that_is_made(log: Log) -> None:
+    """Both were built on version 0, and name the ids and the version that they expected."""
+    files = [log.file("a.parquet", 1, 2), log.file("b.parquet", 3)]
+    for number, file in enumerate(files, start=1):
+        file["add"] |= {"baseRowId": 0, "defaultRowCommitVersion": 1}
+        (result,) = log.fold(file, read=0)
+        assert isinstance(result, Committed)
+        assert result.version == number
+    assert ids(log.commit(1)) == {"a.parquet": (0, 1)}
+    assert ids(log.commit(2)) == {"b.parquet": (2, 2)}
+
+
 def test_a_file_keeps_its_row_ids_when_rows_are_deleted(tmp_path: Path) -> None:
     rows = Rows(tmp_path / "t", 0, 1, protocol=PROTOCOL)
     assert rows.fold(rows.delete(1, [4], read=1)) == [Committed(2, rows_deleted=1)]

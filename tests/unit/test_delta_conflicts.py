@@ -60,11 +60,11 @@ def proposal(*actions: Members, **reads: object) -> DeltaTableProposal:
 MET = {
     "protocol changed": (proposal(add("a")), commit(MERGE, PROTOCOL), ()),
     "metadata changed": (proposal(add("a")), commit(MERGE, metadata()), ()),
+    "domain metadata": (proposal(domain("d")), commit(MERGE, domain("d")), ("d",)),
+    "concurrent transaction": (proposal(add("a"), read_app_ids=["x"]), commit(MERGE, txn("x", 1)), ("x",)),
     "concurrent append": (proposal(add("a"), read_whole_table=True), commit(MERGE, add("b")), ("b",)),
     "concurrent delete, read": (proposal(add("a"), read_files=["b"]), commit(MERGE, remove("b")), ("b",)),
     "concurrent delete, delete": (proposal(remove("b")), commit(MERGE, remove("b")), ("b",)),
-    "domain metadata": (proposal(domain("d")), commit(MERGE, domain("d")), ("d",)),
-    "concurrent transaction": (proposal(add("a"), read_app_ids=["x"]), commit(MERGE, txn("x", 1)), ("x",)),
 }
 
 

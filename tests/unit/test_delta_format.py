@@ -341,6 +341,8 @@ FAULTS: dict[str, tuple[list[Members | str], str]] = {
     "a domain": ([domain("d")], "lacks the feature domainMetadata"),
     "a system domain": ([domain("delta.clustering")], "controlled by the protocol"),
     "a reserved app": ([txn("lakefold:marks", 1)], "is reserved"),
+    "a domain twice": ([domain("d"), domain("d", "1")], "two domainMetadata actions"),
+    "metadata twice": ([metadata(), metadata(note="1")], "there are several metaData actions"),
     "an app twice": ([txn("a", 1), txn("a", 2)], "two txn actions"),
     "not there": ([add("gone.parquet")], "does not exist"),
     "not in the table": ([remove("gone.parquet")], "is not in the table"),

@@ -276,6 +276,32 @@ def test_files_with_the_types_before_are_committed_after_a_column_became_wider(t
     assert (read.schema.field("x").type, sorted(read["x"].to_pylist())) == (pa.int64(), [2, 3])
 
 
+def test_a_wider_type_names_the_version_that_is_made(tmp_path: Path) -> None:
+    """Clients before delta-spark 4 write it; each change inside of a struct and an array has its own."""
+    names = ["typeWidening"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+
+    def described(old: str, new: str, *versions: int) -> Members:
+        changes = [{"fromType": old, "toType": new, "tableVersion": version} for version in versions]
+        keys = {"metadata": {"delta.typeChanges": changes}} if changes else {}
+        inside = {"type": "struct", "fields": [column("y", type=new, **keys)]}
+        kind = {"type": "array", "elementType": inside, "containsNull": True}
+        columns = (column("x"), column("z", type=new, **keys), column("s", type=kind))
+        return metadata(schema(*columns), **{"delta.enableTypeWidening": "true"})
+
+    table = Table(tmp_path / "t")
+    table.fold(table.propose(protocol, described("short", "integer")), log=log_id(1))
+    first, second = (data_file(table.path, f"{name}.parquet", 1) for name in "ab")
+    widened = table.propose(described("integer", "long", 1), read=0)
+    results = table.fold(table.propose(first), table.propose(second), widened, log=log_id(2))
+    assert [type(each) for each in results] == [Committed] * 3, results
+    made = snapshot_in(table.path)
+    assert made.version == 2
+    assert made.metadata.schema_text.count('"tableVersion":2') == 2
+    assert '"tableVersion":1' not in made.metadata.schema_text
+
+
 def test_enabling_row_tracking_turns_back_only_what_writes_rows_again(tmp_path: Path) -> None:
     names = ["rowTracking", "domainMetadata"]
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}

@@ -32,6 +32,7 @@ from lakefold_table.delta.table_features.metadata_rules import (
 )
 from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVED, RowIds
+from lakefold_table.delta.table_features.type_widening import with_version
 from lakefold_table.delta.validity import (
     clustering_fault,
     enables_row_tracking,
@@ -469,6 +470,9 @@ class DeltaDraft:
         """Returns the metadata that the commit sets, None if it sets none."""
         proposed = (proposal.metadata for _, proposal in self._accepted if proposal.metadata is not None)
         metadata = next(proposed, None)
+        read = next((proposal.based_on for _, proposal in self._accepted), None)
+        if metadata is not None and read is not None:
+            metadata = with_version(metadata, read + 1, self.version)
         before = None if self._state is None else self._state.snapshot
         if in_commit_ms is None or before is None or has_commit_times(before.protocol, before.metadata):
             return metadata

@@ -1,6 +1,7 @@
 """The rules by which a proposal conflicts with a commit that was made after its read version.
 
-They are the steps of Delta's own check, in its order; docs/reference/delta-conflicts.md is written from them.
+They are the steps of Delta's own check that turn back, in its order; docs/reference/delta-conflicts.md is
+written from them and from `resolutions`.
 """
 
 from __future__ import annotations
@@ -138,6 +139,18 @@ RULES: Final = (
         _metadata_changed,
     ),
     DeltaRule(
+        "domain metadata",
+        "it set the metadata of a domain that the proposal sets as well",
+        "the domains",
+        lambda ours, theirs: _some(frozenset(each.domain for each in ours.proposal.domains) & theirs.domains),
+    ),
+    DeltaRule(
+        "concurrent transaction",
+        "it recorded a batch of an application whose last batch the proposal has read",
+        "the applications",
+        lambda ours, theirs: _some(ours.proposal.read_apps & theirs.apps),
+    ),
+    DeltaRule(
         "concurrent append",
         "it added rows that the proposal would have read: it has read the whole table, or one of its "
         "predicates can match rows of the new files; with the isolation level write-serializable commits "
@@ -160,18 +173,6 @@ RULES: Final = (
         "(below)",
         "the removed files",
         _both_removed,
-    ),
-    DeltaRule(
-        "domain metadata",
-        "it set the metadata of a domain that the proposal sets as well",
-        "the domains",
-        lambda ours, theirs: _some(frozenset(each.domain for each in ours.proposal.domains) & theirs.domains),
-    ),
-    DeltaRule(
-        "concurrent transaction",
-        "it recorded a batch of an application whose last batch the proposal has read",
-        "the applications",
-        lambda ours, theirs: _some(ours.proposal.read_apps & theirs.apps),
     ),
 )
 

@@ -7,8 +7,10 @@ must know all changes that are listed.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_table.delta.json_text import parse_object, to_json
 from lakefold_table.delta.table_features.columns import SchemaColumn, all_columns
 from lakefold_table.values import value
 
@@ -21,6 +23,7 @@ FEATURES: Final = ("typeWidening", "typeWidening-preview")
 ENABLED: Final = "delta.enableTypeWidening"
 CHANGES: Final = "delta.typeChanges"
 """The key in the metadata of a column that lists the changes of its type."""
+_VERSION: Final = "tableVersion"
 WHOLE: Final = ("byte", "short", "integer", "long")
 """Whole numbers, each wider than those before."""
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
@@ -79,6 +82,25 @@ def changes_of(column: SchemaColumn) -> tuple[TypeChange, ...] | None:
 def unknown_change(metadata: TableMetadata) -> str:
     """Returns the name of a column whose type was changed in a way that readers don't know, empty if none."""
     return next((column.name for column in all_columns(metadata) if changes_of(column) is None), "")
+
+
+def with_version(metadata: TableMetadata, before: int, after: int) -> TableMetadata:
+    """Returns metadata whose changes of types say a version instead of the one before, if they say any.
+
+    A proposal names the version after the one that it was built on. Raises `DamagedError` if there is no
+    schema.
+    """
+    if before == after or f'"{_VERSION}"' not in metadata.schema_text:
+        return metadata
+    schema = parse_object(metadata.schema_text.encode(), "schemaString")
+    left: list[Any] = [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict) and part.get(_VERSION) == before and "fromType" in part:
+            part[_VERSION] = after
+        elif isinstance(part, dict | list):
+            left.extend(part.values() if isinstance(part, dict) else part)
+    return replace(metadata, schema_text=to_json(schema))
 
 
 def unrecorded(before: SchemaColumn, after: SchemaColumn, metadata: TableMetadata) -> str:
