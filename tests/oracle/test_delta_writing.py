@@ -335,6 +335,8 @@ def test_new_columns_are_added_before_their_rows(tmp_path: Path) -> None:
     assert by_id(read) == [{"id": 0, "s": None, "n": None}, {"id": 1, "s": {"a": 1, "b": "x"}, "n": 1.5}]
     with pytest.raises(InvalidError, match="ID can't be added, because the table has id"):
         table.view().addition(BatchColumns(pa.schema([("ID", pa.int64())])))
+    with pytest.raises(InvalidError, match="the name of the column 'n=m' has one of the characters"):
+        table.view().addition(BatchColumns(pa.schema([("id", pa.int64()), ("n=m", pa.int64())])))
 
 
 NARROW, WIDE = (pa.struct([("a", pa.int32()), *more]) for more in ((), (("b", pa.string()),)))
@@ -491,6 +493,7 @@ def test_a_table_keeps_its_format_and_its_partitions(tmp_path: Path) -> None:
         ([("a", pa.string()), ("A", pa.string())], "two columns have this name"),
         ([("b", pa.string())], "there is no column 'a'"),
         ([("a", pa.string())], "these are all columns"),
+        ([("a", pa.string()), ("n m", pa.int8())], "the name of the column 'n m' has one of the characters"),
         ([("a", pa.list_(pa.string())), ("n", pa.int8())], "files can't be partitioned by that"),
     ):
         with pytest.raises(InvalidError, match=message):

@@ -17,7 +17,7 @@ from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.features import BY_NAME
-from lakefold_table.delta.table_features.metadata_rules import USES
+from lakefold_table.delta.table_features.metadata_rules import USES, metadata_faults
 from lakefold_table.delta.table_features.protocol_check import NEEDS, check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import ENABLED as ROW_TRACKING
 from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
@@ -70,6 +70,8 @@ def new_table(settings: TableSettings, key: Key, schema: pa.Schema) -> tuple[Tab
         metadata = replace(metadata, configuration={**metadata.configuration, **named})
     protocol = _protocol(metadata, added_features(properties))
     check_committable(protocol, metadata, settings.table)
+    for message, hint in metadata_faults(metadata, writer_features(protocol)):
+        raise InvalidError(message, where=settings.table, hint=hint)
     columns = table_schema(metadata)
     rules_of(metadata, writer_features(protocol), columns.names, columns, settings.table)
     codec_of(metadata, settings.table)

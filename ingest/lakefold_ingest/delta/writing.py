@@ -43,6 +43,7 @@ from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.dependent_expressions import dependent_fault
+from lakefold_table.delta.table_features.metadata_rules import metadata_faults
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
@@ -174,7 +175,9 @@ class DeltaView(View):
         """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""
         table = table_schema(metadata)
         self._check_fit(columns, table)
-        fault = dependent_fault(self.metadata, metadata)
+        known = {message for message, _ in metadata_faults(self.metadata, self.features)}
+        faults = (each for each in metadata_faults(metadata, self.features) if each[0] not in known)
+        fault = next(faults, None) or dependent_fault(self.metadata, metadata)
         if fault is not None:
             raise InvalidError(fault[0], where=self.uri, hint=fault[1])
         given = columns.schema.names if columns.are_all else table.names

@@ -86,7 +86,8 @@ FEATURES: Final = (
         ("changeDataFeed",),
         readers=False,
         read="`cdc` actions belong to their commit, not to a snapshot",
-        write="`cdc` actions are committed as they were proposed",
+        write="`cdc` actions are committed as they were proposed; a proposal that writes rows again needs "
+        "some, and one for a table without the feed may have none",
         writer=4,
     ),
     TableFeature(

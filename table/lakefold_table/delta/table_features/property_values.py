@@ -15,6 +15,8 @@ from lakefold_table.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+SHOWN: Final = 50
+"""How many characters of a value an outcome contains."""
 _UNITS: Final = {**UNITS_MS, "microsecond": 0}
 
 
@@ -45,11 +47,13 @@ LEVEL: Final = ValueKind(
 POLICY: Final = ValueKind("classic or v2", _matches("classic|v2"))
 PROPERTIES: Final[Mapping[str, ValueKind]] = {
     "delta.appendOnly": SWITCH,
+    "delta.autoOptimize.optimizeWrite": SWITCH,
     "delta.checkpoint.writeStatsAsJson": SWITCH,
     "delta.checkpoint.writeStatsAsStruct": SWITCH,
     "delta.checkpointInterval": COUNT,
     "delta.checkpointPolicy": POLICY,
     "delta.checkpointRetentionDuration": DURATION,
+    "delta.compatibility.symlinkFormatManifest.enabled": SWITCH,
     "delta.dataSkippingNumIndexedCols": COLUMNS,
     "delta.deletedFileRetentionDuration": DURATION,
     "delta.enableChangeDataFeed": SWITCH,
@@ -68,6 +72,7 @@ PROPERTIES: Final[Mapping[str, ValueKind]] = {
     "delta.randomPrefixLength": COUNT,
     "delta.sampleRetentionDuration": DURATION,
     "delta.setTransactionRetentionDuration": DURATION,
+    "delta.tuneFileSizesForRewrites": SWITCH,
 }
 """The kinds of the values of properties. Those of other properties are not looked at."""
 
@@ -77,4 +82,4 @@ def value_faults(configuration: Mapping[str, str | None]) -> Iterator[tuple[str,
     for name, text in configuration.items():
         kind = PROPERTIES.get(name)
         if kind is not None and text is not None and not kind.fits(text):
-            yield f"the property {name} is {text!r}, which can't be read", f"set it to {kind.wanted}"
+            yield f"the property {name} is {text[:SHOWN]!r}, which can't be read", f"set it to {kind.wanted}"
