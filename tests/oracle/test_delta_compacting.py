@@ -87,6 +87,17 @@ def test_deleted_rows_are_purged(tmp_path: Path) -> None:
     assert (report.tasks, report.rows, report.fragments_after, world.rows()) == (1, 0, 0, [])
 
 
+def test_files_without_rows_go_also_if_nobody_has_counted_them(tmp_path: Path) -> None:
+    world = made(tmp_path / "t", 0)
+    empty = [data_file(world.path, f"{name}.parquet") for name in "ab"]
+    for file in empty:
+        del file["add"]["stats"]
+    assert committed(world.fold(Table(world.path).propose(*empty)))
+    report = world.compaction().run(full=True)
+    assert (report.fragments_before, report.fragments_after, report.failed) == (2, 0, [])
+    assert world.files == {}
+
+
 def test_files_of_different_partitions_are_not_joined(tmp_path: Path) -> None:
     for number in range(4):
         rows = pa.table({"x": [number, 10 + number, 20 + number], "p": ["a", "b/ü", None]})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.entry import Committed, Invalid
-from tests.delta_logs.actions import Members, remove
+from tests.delta_logs.actions import Members, data_file, remove
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import Rows, log_id
 
@@ -89,6 +89,20 @@ def test_rows_that_a_vector_has_deleted_need_not_be_moved(tmp_path: Path) -> Non
     assert rows.fold(rows.table.propose(removes[0], read=4)) == [Committed(5)]
     assert rows.fold(rows.table.propose(removes[1], rest, read=5)) == [Committed(6)]
     assert rows.rows() == [10, *range(13, 20)]
+
+
+def test_who_removes_a_file_may_have_counted_its_rows(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    files = [data_file(table.path, "a.parquet"), data_file(table.path, "b.parquet", 1)]
+    for file in files:
+        del file["add"]["stats"]
+    table.begin(*files)
+    unknown, empty, full = (
+        table.propose(moved(remove("a.parquet", **stats)), read=1)
+        for stats in ({}, {"stats": '{"numRecords":0}'}, {"stats": '{"numRecords":1}'})
+    )
+    results = table.fold(unknown, full, empty, log=log_id(1))
+    assert [type(each) for each in results] == [Invalid, Invalid, Committed]
 
 
 def test_a_vector_deletes_rows_only_if_data_change(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from lakefold_reader.delta.row_tracking import kept_columns
 from lakefold_table.delta.actions.file_actions import AddFile, removal_of
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.table_features.row_tracking import PRESERVING
 
 if TYPE_CHECKING:
@@ -48,10 +49,15 @@ def optimize(survey: DeltaSurvey, results: Sequence[RewrittenFiles]) -> Envelope
     envelope.delta.operation_parameters.update({"predicate": "[]", "zOrderBy": "[]", "auto": "false"})
     removes = [
         # Statistics and tags of removed files would only make the log longer.
-        replace(removal_of(file, data_change=False), stats=None, tags=None)
+        replace(removal_of(file, data_change=False), stats=_found_empty(file, result), tags=None)
         for result in results
         for file in result.old
     ]
     tags = [PRESERVING] if kept_columns(survey.snapshot, survey.table) else []
     envelope.delta.actions = lines_of([*tags, *removes, *(file for result in results for file in result.new)])
     return envelope
+
+
+def _found_empty(file: AddFile, result: RewrittenFiles) -> str | None:
+    """Returns statistics of a file if it has no rows to move and the table does not know that, else None."""
+    return None if result.new or record_count(file) is not None else '{"numRecords":0}'

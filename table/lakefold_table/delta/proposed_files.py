@@ -10,7 +10,7 @@ from lakefold_table.entry import BUILD_AGAIN, Invalid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_table.delta.actions.file_actions import AddFile
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.proposal import DeltaTableProposal
 
     Present = Callable[[str], AddFile | None]
@@ -52,7 +52,7 @@ def _moved_rows_fault(proposal: DeltaTableProposal, present: Present) -> Invalid
     ]
     if not added and all(gone.values()):
         return None
-    counts = {path: None if (file := present(path)) is None else record_count(file) for path in gone}
+    counts = {file.path: _rows_in(file, present) for file in proposal.removes}
     moved = [counts[path] for path, changes_data in gone.items() if not changes_data]
     at_least, at_most = sum(rows or 0 for rows in moved), sum(rows or 0 for rows in counts.values())
     has, moves = sum(rows or 0 for rows in added), "rows are removed with dataChange false"
@@ -65,3 +65,10 @@ def _moved_rows_fault(proposal: DeltaTableProposal, present: Present) -> Invalid
         message = f"{has} rows are added with dataChange false, but the removed files have {at_most}"
         return Invalid(message, "set dataChange if rows are new")
     return None
+
+
+def _rows_in(removed: RemoveFile, present: Present) -> int | None:
+    """Returns how many rows a removed file has: as the table says, else as who removes it has counted."""
+    file = present(removed.path)
+    known = None if file is None else record_count(file)
+    return record_count(removed) if known is None else known
