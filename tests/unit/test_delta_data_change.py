@@ -97,9 +97,10 @@ def test_who_removes_a_file_may_have_counted_its_rows(tmp_path: Path) -> None:
     for file in files:
         del file["add"]["stats"]
     table.begin(*files)
+    action = moved(remove("a.parquet"))["remove"]
     unknown, empty, full = (
-        table.propose(moved(remove("a.parquet", **stats)), read=1)
-        for stats in ({}, {"stats": '{"numRecords":0}'}, {"stats": '{"numRecords":1}'})
+        table.propose({"remove": {**action, **counted}}, read=1)
+        for counted in ({}, {"stats": '{"numRecords":0}'}, {"stats": '{"numRecords":1}'})
     )
     results = table.fold(unknown, full, empty, log=log_id(1))
     assert [type(each) for each in results] == [Invalid, Invalid, Committed]
