@@ -24,6 +24,7 @@ from lakefold_table.storage.base import (
     ListsInOrder,
     Put,
     ReplacesKnown,
+    read_into,
 )
 
 if TYPE_CHECKING:
@@ -174,6 +175,24 @@ def test_a_range_ends_where_the_object_ends(store: Storage) -> None:
     assert store.get_range("o", 10, 1) == b""
     assert store.get_range("o", 1 << 40, 1) == b""
     assert store.get_range("o", 3, 0) == b""
+
+
+def test_an_object_is_held_in_memory_whole_up_to_a_size(
+    store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefold_table.storage.base.MOST_WHOLE", 9)
+    store.put("o", [b"0123456789"])
+    store.put("p", [b"012345678"])
+    assert store.get("p") == b"012345678"
+    with pytest.raises(InvalidError, match="10 bytes are to be read, and no more than 9") as refused:
+        store.get("o")
+    assert refused.value.where.endswith("/o")
+    assert store.get_range("o", 8, 2) == b"89"
+    files: dict[str, bytes | None] = {}
+    read_into(files, store, ["missing", "p"])
+    assert files == {"missing": None, "p": b"012345678"}
+    with pytest.raises(InvalidError, match="18 bytes are to be read"):
+        read_into(files, store, ["p"])
 
 
 def test_a_tail_comes_with_the_size(store: Storage) -> None:

@@ -273,11 +273,10 @@ def test_marks_survive_what_delta_spark_does_to_a_table_that_has_domains(
     assert rows.fold(sent) == [Committed(2, rows_added=1)]
     marks = snapshot_in(tmp_path / "t").domains[MARKS_DOMAIN]
     judge.sql(f"RESTORE TABLE {table} TO VERSION AS OF 1")
-    judge.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT 1L AS x")
-    judge.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.checkpointInterval' = '1', '{APPS}' = 'interval 0 hours')"
-    )
-    judge.sql(f"INSERT INTO {table} VALUES (2)")
+    judge.write("SELECT 1L AS x", tmp_path / "t", mode="overwrite")
+    forgetting = f"'delta.checkpointInterval' = '1', '{APPS}' = 'interval 0 hours'"
+    judge.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({forgetting})")
+    judge.write("SELECT 2L AS x", tmp_path / "t")
     newest = snapshot_in(tmp_path / "t").version
     assert (tmp_path / "t" / FOLDER / f"{newest:020}.checkpoint.parquet").exists()
     for version in range(newest):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+from subprocess import run
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -217,3 +219,46 @@ def test_a_hint_of_many_parts_has_no_more_requested_than_one_of_them(attacked: A
     hint = json.dumps({"version": 0, "size": 5, "parts": 100_000}).encode()
     state = decode_state(commit_path(1), commit.read_bytes(), files={LAST_CHECKPOINT: hint})
     assert len(state.missing_files) == 1
+
+
+IN_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import pyarrow.parquet
+import lakefold
+from lakefold_committer.tables.branches import open_branch
+from lakefold_table.errors import InvalidError
+
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30), resource.RLIM_INFINITY))
+folder = Path(sys.argv[1])
+for open_it in (lambda: open_branch(folder.as_uri(), "", None), lambda: lakefold.open(str(folder)).schema):
+    try:
+        open_it()
+    except InvalidError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "commit"])
+def test_a_log_of_gigabytes_is_refused_before_it_is_read(tmp_path: Path, name: str) -> None:
+    table = Table(tmp_path / "t")
+    table.begin(table.file("a.parquet", 1))
+    log = tmp_path / "t" / FOLDER
+    if name != "commit":
+        (log / LAST_CHECKPOINT.rpartition("/")[2]).write_text(json.dumps({"version": 1, "size": 1}))
+    large = {"checkpoint": f"{1:020}.checkpoint.parquet", "commit": f"{1:020}.json"}[name]
+    # A sparse file takes no space on the disk.
+    with (log / large).open("r+b" if name == "commit" else "wb") as file:
+        file.truncate(3 << 30)
+    shown = run(
+        [sys.executable, "-c", IN_LITTLE_MEMORY, str(tmp_path / "t")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    by_committer, by_reader = shown.stdout.splitlines()
+    for line in (by_committer, by_reader):
+        assert large in line
+        assert "3,221,225,472 bytes are to be read, and no more than 2,147,483,648" in line
+        assert "compact the table" in line

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.errors import DamagedError, LocationError, RetryError
+from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.marks.record import PARENT, is_own
-from lakefold_table.storage.base import content_at
+from lakefold_table.storage.base import read_into
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.succession import Link
 
@@ -41,16 +41,8 @@ def read_summary(table_format: AnyFormat, versions: Versions, version: int) -> V
 def _read_missing(versions: Versions, files: dict[str, bytes | None], missing: Iterable[str]) -> bool:
     """Reads the missing files that a version needs into `files`. Returns whether it read any."""
     unread = [path for path in missing if path not in files]
-    files.update((path, _content(versions, path)) for path in unread)
+    read_into(files, versions.storage, unread)
     return bool(unread)
-
-
-def _content(versions: Versions, path: str) -> bytes | None:
-    """Returns the content of a file of the table. Returns None if it is gone, or its path is invalid."""
-    try:
-        return content_at(versions.storage, path)
-    except (FileNotFoundError, LocationError):
-        return None
 
 
 def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:

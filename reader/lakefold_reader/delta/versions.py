@@ -20,7 +20,7 @@ from lakefold_table.format import VersionSummary
 from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.marks.record import TABLE_ID
 from lakefold_table.roots import below
-from lakefold_table.storage.base import content_at
+from lakefold_table.storage.base import read_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,7 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
     files: dict[str, bytes | None] = {}
     state = FORMAT.decode(path, data, source.uri, files)
     while state.missing_files:
-        files.update({name: _content(source, name) for name in state.missing_files})
+        read_into(files, source.storage, state.missing_files)
         state = FORMAT.decode(path, data, source.uri, files)
     if state.snapshot is None:
         # It raises what is missing.
@@ -146,10 +146,3 @@ def removed_file(source: Source, encoded: str) -> LakefoldError:
     message = f"the data file {encoded} was cleaned up, and only older versions need it"
     hint = f"the newest version, {newest}, can be read"
     return VersionExpiredError(message, oldest=newest, where=source.uri, hint=hint)
-
-
-def _content(source: Source, path: str) -> bytes | None:
-    try:
-        return content_at(source.storage, path)
-    except FileNotFoundError:
-        return None

@@ -10,12 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from lakefold_table.errors import InvalidError, LocationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 Buffer = bytes | bytearray | memoryview
+MOST_WHOLE: Final = 2 << 30
+"""The most bytes of an object, and of all files of a version, that are held in memory at once.
+
+No manifest of Lance can be longer, and a checkpoint of Delta of this size lists some ten million files.
+"""
 
 
 class Put(Enum):
@@ -58,7 +65,10 @@ class Storage(Protocol):
         ...
 
     def get(self, path: str) -> bytes:
-        """Returns the whole object. Raises `FileNotFoundError` if it doesn't exist."""
+        """Returns the whole object. Raises `FileNotFoundError` if it doesn't exist.
+
+        Raises `InvalidError`, before it reads it, if it has more than `MOST_WHOLE` bytes.
+        """
         ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -315,6 +325,32 @@ class RecordsElsewhere(Protocol):
 def etag_of(data: bytes) -> str:
     """Returns an etag of this content, for stores that have none of their own (S3 has one)."""
     return blake2b(data, digest_size=16).hexdigest()
+
+
+def check_whole(size: int, where: str) -> None:
+    """Raises `InvalidError` if so many bytes are more than are read into memory at once."""
+    if size > MOST_WHOLE:
+        message = f"{size:,} bytes are to be read, and no more than {MOST_WHOLE:,} are held in memory at once"
+        hint = "restore a version before it, and compact the table, so that its log gets shorter"
+        raise InvalidError(message, where=where, hint=hint)
+
+
+def read_into(files: dict[str, bytes | None], storage: Storage, paths: Iterable[str]) -> None:
+    """Reads files that a version needs into `files`, as `content_at`: None for one that is gone.
+
+    A path that the store refuses names no file. Raises `InvalidError` if all of `files` have more than
+    `MOST_WHOLE` bytes.
+    """
+    size = sum(len(data) for data in files.values() if data is not None)
+    for path in paths:
+        try:
+            data = content_at(storage, path)
+        except (FileNotFoundError, LocationError):
+            files[path] = None
+            continue
+        size += len(data)
+        check_whole(size, f"{storage.uri}/{path}")
+        files[path] = data
 
 
 def content_at(storage: Storage, path: str) -> bytes:

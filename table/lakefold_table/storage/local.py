@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lakefold_table.errors import LocationError
 from lakefold_table.new_threads import new_threads
-from lakefold_table.storage.base import Buffer, Listed, Put, etag_of
+from lakefold_table.storage.base import Buffer, Listed, Put, check_whole, etag_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.files_of_others import FilesOfOthers, FileStamp
 from lakefold_table.storage.folders import Folders, LinkError, is_link
@@ -90,6 +90,7 @@ class LocalStorage:
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
         with self._reading(path) as (fd, size):
+            check_whole(size, self._below + path)
             return _read(fd, 0, size)
 
     def get_together(self, limits: Mapping[str, int]) -> dict[str, bytes | None]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, etag_of
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, etag_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, parse_location
 
@@ -123,6 +123,11 @@ class MemoryStorage:
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
+        data = self._object(path)
+        check_whole(len(data), f"{self.uri}/{path}")
+        return data
+
+    def _object(self, path: str) -> bytes:
         check_path(path)
         try:
             return self._shared.objects[self._below + path]
@@ -132,12 +137,12 @@ class MemoryStorage:
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """See `Storage.get_range`."""
         check_range(path, start, length)
-        return self.get(path)[start : start + length]
+        return self._object(path)[start : start + length]
 
     def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
         """See `Storage.get_tail`."""
         check_range(path, 0, length)
-        data = self.get(path)
+        data = self._object(path)
         return data[max(len(data) - length, 0) :], len(data)
 
     def size(self, path: str) -> int | None:

@@ -26,7 +26,7 @@ from obstore import exceptions as errors
 from obstore.store import AzureStore, GCSStore
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
@@ -120,7 +120,9 @@ class ObjectStorage:
         """See `Storage.get`."""
         check_path(path)
         with self._translated_errors(path):
-            return bytes(obstore.get(self._clients.patient, self._below + path).bytes())
+            answer = obstore.get(self._clients.patient, self._below + path)
+            check_whole(answer.meta["size"], f"{self.uri}/{path}")
+            return bytes(answer.bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """See `Storage.get_range`. Sends a second request if the range begins after the object's end."""

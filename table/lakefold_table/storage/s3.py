@@ -28,7 +28,7 @@ from lakefold_table.storage.aws import (
     status_of,
     translated_errors,
 )
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.multipart import PartsUpload
@@ -310,6 +310,7 @@ class S3Storage:
             raise
         # `with answer["Body"]` would return the stream below it, whose errors aren't boto3's.
         with closing(answer["Body"]):
+            check_whole(answer.get("ContentLength", 0), where)
             data = answer["Body"].read()
         total = answer.get("ContentRange", "").rpartition("/")[2]
         return _Body(data, int(total) if total.isdigit() else len(data), answer.get("ETag", ""))
