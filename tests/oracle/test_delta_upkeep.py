@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
 
 import lakefold
 from lakefold_log.client.admin import KafkaConfig
@@ -25,10 +28,15 @@ from lakefold_maintenance.upkeep.lease import PATH
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_maintenance.upkeep.table_upkeep import TableUpkeep, UpkeepParts
 from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
+from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.opening import open_source
+from lakefold_table.bitmaps import Bitmap
+from lakefold_table.delta.actions.fields import members_of
+from lakefold_table.delta.deletion_vectors.storage import vector_file, vector_path
 from lakefold_table.entry import Entry
 from lakefold_table.position import LogId, Position
-from tests.delta_logs.actions import data_file
+from lakefold_table.uri import canonical
+from tests.delta_logs.actions import add, data_file, text
 from tests.oracle.delta_maintenance import DeltaWorld, committed, made
 from tests.unit.test_delta_format import Table
 
@@ -220,6 +228,30 @@ def test_a_consumer_and_the_newest_versions_of_the_policy_keep_files(tmp_path: P
     assert around.rounds(upkeep, WEEK, NOTICE) == [(0, 0), (0, 0), (0, 3)]
     assert stored(world) == set(world.files)
     assert world.rows() == list(range(30))
+
+
+def test_files_that_another_client_names_by_absolute_paths_stay_and_are_read(tmp_path: Path) -> None:
+    around = DeltaSurroundings(made(tmp_path / "t", 2))
+    world = around.world
+    unique = "6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
+    name = f"a b%20ü/part-{unique}.parquet"
+    (world.path / name).parent.mkdir()
+    parquet.write_table(pa.table({"x": pa.array(range(1000, 1010), pa.int64())}), world.path / name)
+    content, (vector,) = vector_file([{0: Bitmap([1, 2])}], UUID(unique))
+    (world.path / str(vector_path(vector))).write_bytes(content)
+    file = world.path / name
+    for path in (quote(str(file)), f"file:{quote(str(file))}", file.as_uri()):
+        assert path_inside(path, canonical(world.path)) == name
+    for path in (quote(f"{world.path}x/{name}"), "s3://bucket/a.parquet", world.path.as_uri()):
+        assert path_inside(path, canonical(world.path)) is None
+    uri = (world.path / str(vector_path(vector))).as_uri()
+    members = members_of(replace(vector, storage_type="p", path_or_inline=uri))
+    added = add(file.as_uri(), members, size=file.stat().st_size, stats='{"numRecords":10}')
+    (world.path / "_delta_log" / f"{3:020}.json").write_bytes(text([added]))
+    rows = {*range(20), *range(1000, 1010)} - {1001, 1002}
+    assert set(pa.table(lakefold.open(world.path).to_arrow())["x"].to_pylist()) == rows
+    assert around.rounds(around.upkeep(compaction="false"), FOREVER, NOTICE) == [(0, 0)] * 3
+    assert set(pa.table(lakefold.open(world.path).to_arrow())["x"].to_pylist()) == rows
 
 
 def test_files_that_are_not_the_tables_stay(tmp_path: Path) -> None:

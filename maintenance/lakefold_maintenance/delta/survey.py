@@ -120,9 +120,9 @@ def _figures(files: Mapping[int, AddFile]) -> FragmentFigures:
 
 
 def _is_fixed(file: AddFile) -> bool:
-    """Returns whether a file stays as it is: another client has clustered its rows, or it can't be read.
+    """Returns whether a file stays as it is: another client has clustered its rows, or named it otherwise.
 
-    A file or a deletion vector outside of the table is not read from there.
+    A file or a deletion vector with an absolute path may be outside of the table.
     """
     if file.clustering_provider:
         return True

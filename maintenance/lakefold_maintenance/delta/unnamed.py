@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_maintenance.format import TableSurvey, UnnamedPaths
 from lakefold_reader.consumers.consumers import Consumers
-from lakefold_reader.delta.clean_up import commits_of, files_named_by
+from lakefold_reader.delta.clean_up import commits_of
+from lakefold_reader.delta.inside_paths import files_named_by
 from lakefold_reader.delta.sidecars import unnamed_sidecars
 from lakefold_reader.delta.versions import FORMAT, read_state
 from lakefold_reader.versions.listing import numbers_of
@@ -51,10 +52,10 @@ def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) ->
     newest = numbers[-1]
     state, snapshot = read_state(source, newest)
     FORMAT.check_writable(state, source.uri)
-    kept = files_named_by(snapshot.tombstones_at(int(now * 1000)).values())
+    kept = files_named_by(snapshot.tombstones_at(int(now * 1000)).values(), source.uri)
     needed = set(kept) | _needed(source, max(_first_needed(source, survey, newest), numbers[0]), newest)
     unnamed = listed - needed - waiting
-    removed = set(files_named_by(snapshot.tombstones.values()))
+    removed = set(files_named_by(snapshot.tombstones.values(), source.uri))
     paths = {path for path in unnamed if path in removed or is_unique(path)}
     return UnnamedPaths(paths | unnamed_sidecars(source), unnamed & removed)
 
@@ -68,12 +69,12 @@ def _first_needed(source: Source, survey: TableSurvey, newest: int) -> int:
 def _needed(source: Source, first: int, newest: int) -> set[str]:
     """Returns the files of these versions. A first version that can't be read any more has no readers."""
     try:
-        needed = set(files_named_by(read_state(source, first)[1].files.values()))
+        needed = set(files_named_by(read_state(source, first)[1].files.values(), source.uri))
     except (DamagedError, VersionExpiredError):
-        needed = set(files_named_by(read_state(source, newest)[1].files.values()))
+        needed = set(files_named_by(read_state(source, newest)[1].files.values(), source.uri))
     # What a commit removes was in the version before.
     for _, actions in commits_of(source, range(first + 1, newest + 1)):
-        needed.update(files_named_by(actions))
+        needed.update(files_named_by(actions, source.uri))
     return needed
 
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from lakefold_reader.delta.inside_paths import files_named_by
 from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored_sidecars
 from lakefold_reader.delta.versions import FORMAT, content_of, read_state
 from lakefold_reader.format.snapshots import Cleaned
-from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
-from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.actions.file_actions import RemoveFile
 from lakefold_table.delta.actions.table_actions import Action, TableProtocol
 from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.log_segment.names import FOLDER, LogFileKind
 from lakefold_table.delta.log_segment.segment import log_files, segment_of
-from lakefold_table.delta.row_changes.vectors import file_of
 from lakefold_table.delta.snapshot.snapshot import TOMBSTONES, DeltaSnapshot, property_ms
 from lakefold_table.delta.table_features.checkpoint_protection import protected_before
 from lakefold_table.delta.table_features.protocol_check import unknown_features
@@ -145,14 +144,16 @@ def _sidecars_before(source: Source, first: int, named: NamedSidecars) -> set[st
 
 def _named(source: Source, versions: Iterable[int]) -> set[str]:
     """Returns the paths in the table of all files that these commits add or remove."""
-    return {path for _, actions in commits_of(source, versions) for path in files_named_by(actions)}
+    return {
+        path for _, actions in commits_of(source, versions) for path in files_named_by(actions, source.uri)
+    }
 
 
 def _needed(source: Source, first: int, newest: int) -> set[str]:
     """Returns the paths of the files that the versions from the first to the newest need."""
-    needed = set(files_named_by(read_state(source, first)[1].files.values()))
+    needed = set(files_named_by(read_state(source, first)[1].files.values(), source.uri))
     for _, actions in commits_of(source, range(first, newest + 1)):
-        needed.update(files_named_by(actions))
+        needed.update(files_named_by(actions, source.uri))
     return needed
 
 
@@ -162,19 +163,6 @@ def commits_of(source: Source, versions: Iterable[int]) -> Iterator[tuple[int, S
         summary = source.summary(version)
         if summary is not None:
             yield version, content_of(summary).actions
-
-
-def files_named_by(actions: Iterable[Action]) -> Iterator[str]:
-    """Yields the paths of data files, deletion vectors and change files in the table."""
-    for action in actions:
-        if not isinstance(action, AddFile | RemoveFile | ChangeFile):
-            continue
-        path = file_path(action.path)
-        if not path.absolute:
-            yield path.text
-        vector = None if isinstance(action, ChangeFile) else file_of(action.deletion_vector)
-        if vector is not None:
-            yield vector
 
 
 def _log_before(names: Iterable[str], first: int) -> Iterator[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_reader.delta.columns import inner, partition_values, shaped, stored_field, text_bytes
+from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.delta.stored_file import opened
 from lakefold_reader.delta.versions import not_built
 from lakefold_table.bitmaps import numbers_of
@@ -77,8 +78,10 @@ def deleted_rows(source: Source, vector: DeletionVector, file: str) -> np.ndarra
     """
     where = below(source.uri, file)
     path = vector_path(vector, where)
-    if vector.storage_type == ABSOLUTE:
-        raise not_built("reading deletion vectors outside of the table", where)
+    if path is not None and vector.storage_type == ABSOLUTE:
+        path = path_inside(path, source.uri)
+        if path is None:
+            raise not_built("reading deletion vectors outside of the table", where)
     try:
         rows = (
             inline_rows(vector, where)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow import parquet
 
+from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.delta.versions import not_built, removed_file
-from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.roots import below
 
@@ -67,14 +67,14 @@ def opened(source: Source, encoded: str, size: int) -> parquet.ParquetFile:
     Raises `VersionExpiredError` if it was removed by a clean-up, `DamagedError` if it is missing otherwise or
     is no Parquet file, and `NotBuiltError` if it is outside of the table.
     """
-    path, where = file_path(encoded, source.uri), below(source.uri, encoded)
-    if path.absolute:
+    path, where = path_inside(encoded, source.uri), below(source.uri, encoded)
+    if path is None:
         # The log must not lead a reader, with its credentials, to the files of others.
         raise not_built("reading data files outside of the table", where)
     try:
         if size <= READ_WHOLE:
-            return parquet.ParquetFile(pa.BufferReader(source.storage.get(path.text)))
-        file = pa.PythonFile(FileRanges(source.storage, path.text, size), mode="r")
+            return parquet.ParquetFile(pa.BufferReader(source.storage.get(path)))
+        file = pa.PythonFile(FileRanges(source.storage, path, size), mode="r")
         return parquet.ParquetFile(file, pre_buffer=True)
     except FileNotFoundError as error:
         raise removed_file(source, encoded) from error

@@ -54,7 +54,7 @@ class Vectors:
         if path is None:
             rows = inline_rows(vector, where)
         elif vector.storage_type != RELATIVE:
-            raise DamagedError("its deletion vector is stored outside the table", where=where)
+            raise DamagedError("its deletion vector is named by an absolute path", where=where)
         elif path not in self._contents:
             raise NotFetchedError(path)
         else:
