@@ -112,7 +112,8 @@ FEATURES: Final = (
         read="inline, and in files of the table, also by absolute paths; both serialisations; one in a file "
         "elsewhere is refused when the data file is read",
         write="committed as they were proposed, or merged with those of other proposals; one that no client "
-        "could read, or with an absolute path, is refused, and a new one if `delta.enableDeletionVectors` is not true",
+        "could read, or with an absolute path, is refused, and a new one if `delta.enableDeletionVectors` is "
+        "not true",
     ),
     TableFeature(
         ("rowTracking",),
