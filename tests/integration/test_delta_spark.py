@@ -20,6 +20,7 @@ from lakefold_ingest.delta.schemas import new_fields, with_physical_names
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
 from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from lakefold_table.delta.snapshot.snapshot import APPS
@@ -27,7 +28,7 @@ from lakefold_table.delta.table_features.clustering import DOMAIN
 from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.entry import Committed
 from lakefold_table.errors import StopError
-from tests.delta_logs.actions import add, data_file, snapshot_in
+from tests.delta_logs.actions import add, data_file, metadata, snapshot_in
 from tests.delta_logs.comparing import check_same, facts, proposable
 from tests.delta_logs.pairs import PAIRS, VERDICTS, PairTable
 from tests.delta_merging import FEATURES, FEED, TRACKED, VECTORS, DeltaFolding
@@ -262,6 +263,43 @@ def test_merged_deletions_and_checkpoints_are_read(judge: DeltaSpark, tmp_path: 
         (tmp_path / "t" / commit_path(version)).unlink()
     check_same(snapshot_in(tmp_path / "t", newest), judge.state(tmp_path / "t"))
     assert judge.rows(tmp_path / "t") == [*left, *([number] for number in range(20, 29))]
+
+
+def test_statistics_in_columns_of_a_checkpoint_are_read(judge: DeltaSpark, tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    schema = [("x", "long"), ("s", "string"), ("t", "timestamp"), ("m", "decimal(5,2)"), ("p", "date")]
+    columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in schema]
+    created = metadata(
+        json.dumps({"type": "struct", "fields": columns}),
+        **{AS_COLUMNS: "true", AS_JSON: "false", "delta.checkpointInterval": "2"},
+    )
+    created["metaData"]["partitionColumns"] = ["p"]
+    assert table.fold(
+        table.propose({"protocol": {"minReaderVersion": 1, "minWriterVersion": 3}}, created)
+    ) == [Committed(0)]
+    for number in (1, 2):
+        file = add(
+            f"{number}.parquet",
+            partitionValues={"p": f"2020-01-0{number}"},
+            stats=json.dumps(
+                {
+                    "numRecords": 3,
+                    "minValues": {"x": number, "s": "a", "t": "2020-01-01T00:00:00.001Z", "m": 1.5},
+                    "maxValues": {"x": number, "s": "z", "t": "2020-01-02T00:00:00.001Z", "m": 2.25},
+                    "nullCount": {"x": 0, "s": 1, "t": 0, "m": 0},
+                }
+            ),
+        )
+        rows = pa.table({"x": [number] * 3, "s": ["a", None, "z"]})
+        pq.write_table(rows, table.path / f"{number}.parquet")
+        file["add"]["size"] = (table.path / f"{number}.parquet").stat().st_size
+        assert len(table.fold(table.propose(file), log=f"{number:08d}-6f1c-4f0b-9a5e-0f3b7a1c2d3e")) == 1
+    for version in (0, 1):
+        (table.path / FOLDER / f"{version:020}.json").unlink()
+    assert judge.rows(table.path, "x, p") == [[n, f"2020-01-0{n}"] for n in (1, 1, 1, 2, 2, 2)]
+    path = f"delta.`{table.path}`"
+    assert judge.sql(f"SELECT count(*), min(x) FROM {path} WHERE x > 1") == [[3, 2]]  # noqa: S608 - our own path
+    check_same(snapshot_in(table.path), judge.state(table.path))
 
 
 def test_marks_survive_what_delta_spark_does_to_a_table_that_has_domains(

@@ -15,6 +15,13 @@ from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, R
 from lakefold_table.delta.actions.file_columns import FileColumns, members_present
 from lakefold_table.delta.actions.lines import action_of
 from lakefold_table.delta.actions.table_actions import BY_NAME, Action, FileFormat
+from lakefold_table.delta.checkpoints.statistics_columns import (
+    JSON_ALONE,
+    PARSED,
+    StatisticsForm,
+    arrow_column,
+    arrow_type,
+)
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.errors import DamagedError
 
@@ -31,7 +38,6 @@ MOST_TIMES: Final = 100
 """How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
 STATS: Final = "stats"
 _DATA_CHANGE: Final = "dataChange"
-PARSED: Final = "stats_parsed"
 _INTEGERS: Final = frozenset({"minReaderVersion", "minWriterVersion", "offset", "sizeInBytes"})
 """The members that have 32 bits in a checkpoint."""
 _NESTED: Final[Mapping[str, type[Any]]] = {"deletionVector": DeletionVector, "format": FileFormat}
@@ -83,21 +89,27 @@ def parquet_actions(
         raise DamagedError(message, where=where, hint=_HINT) from error
 
 
-def parquet_file(actions: Mapping[str, Sequence[Action]]) -> bytes:
+def parquet_file(actions: Mapping[str, Sequence[Action]], form: StatisticsForm = JSON_ALONE) -> bytes:
     """Returns a Parquet file with a row for each action, and a column for each kind of action.
 
-    Actions about files change no data there (Delta fact 4.5).
+    Actions about files change no data there (Delta fact 4.5). `form`: how files that are added have their
+    statistics.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    schema = pa.schema([(name, _struct(BY_NAME[name])) for name in actions])
+    types = {name: _struct(BY_NAME[name]) for name in actions}
+    if AddFile.NAME in types:
+        members = [each for each in types[AddFile.NAME] if form.as_json or each.name != STATS]
+        members += [pa.field(each.name, arrow_type(each)) for each in form.columns]
+        types[AddFile.NAME] = pa.struct(members)
+    schema = pa.schema(list(types.items()))
     sink = pa.BufferOutputStream()
     # Paths and statistics differ in each row: a dictionary of them would only take time.
     with parquet.ParquetWriter(sink, schema, compression="snappy", use_dictionary=False) as writer:
         for name, each in actions.items():
             for start in range(0, len(each), ROWS_AT_ONCE):
-                column = _column(each[start : start + ROWS_AT_ONCE], BY_NAME[name])
+                column = _column(each[start : start + ROWS_AT_ONCE], types[name], BY_NAME[name], form)
                 arrays = [
                     column if field.name == name else pa.nulls(len(column), field.type) for field in schema
                 ]
@@ -105,13 +117,18 @@ def parquet_file(actions: Mapping[str, Sequence[Action]]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _column(actions: Sequence[Action], kind: type[Any]) -> Any:  # noqa: ANN401 - an Arrow array
+def _column(actions: Sequence[Any], type_: Any, kind: type[Any], form: StatisticsForm) -> Any:  # noqa: ANN401 - Arrow types and arrays
     """Returns actions of one kind as an array of structs: a member of all of them at a time."""
     import pyarrow as pa
 
-    type_ = _struct(kind)
+    fields = {field.name: field for field in fields_of(kind)}
+    parsed = {column.name: column for column in form.columns}
     arrays = []
-    for field, member in zip(fields_of(kind), type_, strict=True):
+    for member in type_:
+        field = fields.get(member.name)
+        if field is None:
+            arrays.append(arrow_column(parsed[member.name], actions))
+            continue
         if field.name == _DATA_CHANGE:
             values: list[Any] = [False] * len(actions)
         else:

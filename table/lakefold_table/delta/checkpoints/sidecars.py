@@ -19,6 +19,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import Action, CheckpointMetadata, Sidecar
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
+from lakefold_table.delta.checkpoints.statistics_columns import JSON_ALONE, StatisticsForm
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, checksum_of
 from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, SIDECARS
@@ -40,10 +41,11 @@ MOST: Final = 8 * RUN
 
 @value()
 class StoredRun:
-    """A run of files, and the sidecar that lists it."""
+    """A run of files, and the sidecar that lists it. `form`: how it has their statistics."""
 
     files: Files
     sidecar: Sidecar
+    form: StatisticsForm = JSON_ALONE
 
 
 StoredRuns = dict[tuple[str, str], StoredRun]
@@ -71,13 +73,14 @@ def v2_checkpoint(
     """
     runs: StoredRuns = {}
     new: list[NewFile] = []
+    form = StatisticsForm.of(snapshot.metadata)
     tombstones = snapshot.tombstones_at(now_ms).values()
     for name, files in ((AddFile.NAME, snapshot.files.values()), (RemoveFile.NAME, tombstones)):
         for run in _runs(files):
             key = name, run[0].path
             known = before.get(key)
-            if known is None or known.files != run:
-                known, file = _written(name, run, now_ms)
+            if known is None or known.form != form or known.files != run:
+                known, file = _written(name, run, form, now_ms)
                 new.append(file)
             runs[key] = known
     sidecars = [run.sidecar for run in runs.values()]
@@ -119,13 +122,13 @@ def _runs(files: Iterable[AddFile | RemoveFile]) -> Iterator[Files]:
         yield tuple(run)
 
 
-def _written(name: str, files: Files, now_ms: int) -> tuple[StoredRun, NewFile]:
+def _written(name: str, files: Files, form: StatisticsForm, now_ms: int) -> tuple[StoredRun, NewFile]:
     # Readers expect the columns of both kinds.
     both = {AddFile.NAME: (), RemoveFile.NAME: (), name: files}
-    data = parquet_file(both)
+    data = parquet_file(both, form)
     own = f"{_uuid(data)}.parquet"
     sidecar = Sidecar(own, len(data), now_ms)
-    return StoredRun(files, sidecar), NewFile(f"{SIDECARS}/{own}", data, may_exist=True)
+    return StoredRun(files, sidecar, form), NewFile(f"{SIDECARS}/{own}", data, may_exist=True)
 
 
 def _uuid(data: bytes) -> str:

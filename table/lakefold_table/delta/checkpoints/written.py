@@ -22,6 +22,7 @@ from lakefold_table.delta.actions.table_actions import (
 )
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
 from lakefold_table.delta.checkpoints.sidecars import StoredRun, StoredRuns, v2_checkpoint
+from lakefold_table.delta.checkpoints.statistics_columns import StatisticsForm
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, CheckpointHint, checksum_of
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT
@@ -84,7 +85,7 @@ def checkpoint_files(
         (*files, last), runs = v2_checkpoint(snapshot, now_ms, before)
         return files, last, runs
     actions = _actions_in(snapshot, now_ms)
-    data = parquet_file(actions)
+    data = parquet_file(actions, StatisticsForm.of(snapshot.metadata))
     hint = CheckpointHint(snapshot.version, sum(map(len, actions.values())))
     (path,) = hint.paths
     last = NewFile(LAST_CHECKPOINT, _hint(hint, len(data), len(snapshot.files)))
