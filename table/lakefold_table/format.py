@@ -48,15 +48,14 @@ class Requirements:
 
     `sizes`: files whose size is needed. `listed`: more of them, for an entry with so many files that they are
     read in portions, and once only. `unknown_sizes`: those of `sizes` that no proposal gives, so that the
-    next version takes them from the store. `folders`: folders whose files are needed, for entries that don't
-    list their files. `tails`: files whose last bytes are needed, each with the largest number of bytes.
-    `contents`: files whose content is needed, each with the largest size that it may have; a path in the
-    table, or the whole URI of a file elsewhere. `schemas`: older versions whose schema is needed. `states`:
-    whole versions, each by the root of its table (empty: this table) and its number. `operations_since`: what
-    all later versions did is needed. `bases`: paths and URIs below which files of the table will be
-    from now on, to be checked whether tables are allowed there. `neighbours`: roots above or below the one at
-    which an entry begins a table, to be checked whether they hold other tables. `times`: files of which it is
-    needed when they were stored.
+    next version takes them from the store. `folders`: those whose files are needed, for entries that list no
+    files. `tails`: files whose last bytes are needed, each with the largest number of bytes. `contents`:
+    files whose content is needed, each with the largest size that it may have; a path in the table, or the
+    whole URI of a file elsewhere. `schemas`: older versions whose schema is needed. `states`: whole versions,
+    each by the root of its table (empty: this table) and its number. `operations_since`: what all later
+    versions did is needed. `bases`: paths and URIs below which files of the table will be from now on, to be
+    checked whether tables are allowed there. `neighbours`: roots above or below the one at which an entry
+    begins a table, to be checked whether they hold other tables. `times`: files whose time is needed.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -293,10 +292,7 @@ class State(Protocol):
         ...
 
     def lost_marks(self, *, has_all: bool) -> str:
-        """Returns why a version without marks may have lost them, "" if nothing shows that it had any.
-
-        `has_all`: no version before it is gone, and none of them has marks.
-        """
+        """Returns why its marks may be lost, "" if nothing shows it. `has_all`: no older one is gone."""
         ...
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
-from lakefold_table.delta.changed_files import ChangedFiles
+from lakefold_table.delta.commit_files import CommitFiles
 from lakefold_table.delta.commit_head import DOMAINS, MARKS_APP, head_line, log_app, marks_domain
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
@@ -105,7 +105,7 @@ class DeltaDraft:
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
         self._sharing = ""
-        self._files = ChangedFiles(None if state is None else state.snapshot)
+        self._files = CommitFiles(None if state is None else state.snapshot)
         self._vectors: dict[str, NewFile] = {}
         self.version = 0 if state is None else state.version + 1
         self.restored = 0

@@ -1,7 +1,7 @@
 """The files that a version changes, while proposals are added to it, and the metrics that its commit names.
 
-Each client names the metrics of an operation as delta-spark does, whose `DESCRIBE HISTORY` shows them. Only
-what is surely known is written: how many rows were copied, if a file has no statistics, is not.
+The metrics have the names that delta-spark's `DESCRIBE HISTORY` shows for the operation (Delta fact 7.4).
+Only what is surely known is written: how many rows were copied, if a file has no statistics, is not.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _COUNTED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 _REPLACED: Final = {"numRemovedFiles": "removed", "numRemovedBytes": "removed bytes"}
 
 
-class ChangedFiles:
+class CommitFiles:
     """The files that the accepted proposals of a version add and remove. `before`: the version before."""
 
     def __init__(self, before: DeltaSnapshot | None) -> None:
