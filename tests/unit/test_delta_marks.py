@@ -17,6 +17,7 @@ from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.branches import located_in, open_branch
+from lakefold_committer.tables.rebinding import Moved, publish_move
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.snapshot.snapshot import APPS
@@ -24,7 +25,8 @@ from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import StopError
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.marks.marks import MARK, MARKS_IN_DOMAIN, RULES
+from lakefold_table.marks.marks import MARK, MARKS_IN_DOMAIN, RULES, Rebinding, RebindReason
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import (
     LISTED,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from tests.delta_logs.actions import Members
 
+HERE = Position(LogId("cluster", LOG_ID, 0), 5, "topic")
 FORGETTING = {APPS: "interval 0 seconds"}
 
 
@@ -105,6 +108,13 @@ def state_of(table: Table) -> DeltaState:
     return state
 
 
+def adopt(table: Table) -> Moved:
+    """Binds the table to a log, whatever became of its marks."""
+    table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
+    move = Rebinding(RebindReason.ADOPTED, None, HERE)
+    return publish_move(table_format, versions, table.uri, lambda _: move, unproven=True)
+
+
 def test_a_batch_that_may_have_been_forgotten_stops_the_committer(table: Table) -> None:
     table.begin(**FORGETTING)
     sent = table.propose(table.file("a.parquet", 1), app="job", batch=1)
@@ -123,6 +133,9 @@ def test_a_batch_that_may_have_been_forgotten_stops_the_committer(table: Table) 
         table.fold(sent, log=THIRD_ID)
     assert stopped.value.hint.endswith("lakefold adopt --unproven")
     assert DeltaTable(str(table.path)).version() == newest
+    moved = adopt(table)
+    assert (moved.version, moved.move.after) == (newest + 1, HERE)
+    assert state_of(table).marks[MARK]
 
 
 def test_a_table_that_forgets_applications_is_new_if_its_log_shows_that(table: Table) -> None:
