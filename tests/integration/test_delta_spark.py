@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,13 @@ import pytest
 
 import lakefold
 from lakefold_ingest.delta.schemas import new_fields, with_physical_names
+from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.row_source import RowSource
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
 from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
@@ -47,6 +51,7 @@ OTHER_LOGS = 1000
 SHORT = 9
 """Of how many pairs one is judged again without `--all-faults`."""
 logs = count(1)
+_SQL: Final = {pa.int64(): "BIGINT", pa.string(): "STRING", pa.int32(): "INT"}
 
 
 @pytest.fixture(scope="module")
@@ -338,3 +343,65 @@ def test_its_verdict_is_the_recorded_one(judge: DeltaSpark, tmp_path: Path, pair
     table = PairTable(tmp_path / "t")
     verdict = judge.verdict(table.path, table.actions(first), table.actions(then), reads=reads, apps=apps)
     assert verdict == json.loads(VERDICTS.read_text())[pair]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"},
+        {"delta.enableRowTracking": "true", "delta.enableTypeWidening": "true"},
+        {"delta.columnMapping.mode": "name"},
+        {"delta.checkpointPolicy": "v2", "delta.enableInCommitTimestamps": "true"},
+    ],
+    ids=lambda given: ",".join(name.removeprefix("delta.") for name in given) or "none",
+)
+def test_a_new_table_is_as_delta_spark_makes_one(
+    judge: DeltaSpark, tmp_path: Path, properties: dict[str, str]
+) -> None:
+    """The features of the protocol, the properties, and the columns; then both write to ours."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    table = DeltaFolding(ours)
+    rows = people([1, 2])
+    settings = table.settings(table_properties=properties)
+    (created,) = table.fold(FORMATS["delta"].creation(settings, Key("app", 0), rows.schema))
+    assert isinstance(created, Committed), created
+    columns = ", ".join(f"cast(null as {_SQL[field.type]}) as {field.name}" for field in rows.schema)
+    options = {name.replace(".", "__"): text for name, text in properties.items()}
+    judge.write(f"SELECT {columns} WHERE false", theirs, **options)
+    first, second = (_created_state(judge, path) for path in (ours, theirs))
+    assert first == second
+    envelope = table.build(append_source(RowSource(rows)))
+    assert envelope is not None
+    FORMATS["delta"].record(envelope, {"userMetadata": "by hand"})
+    table.fold(envelope)
+    columns = ", ".join(f"cast(3 as {_SQL[field.type]}) as {field.name}" for field in rows.schema)
+    judge.write(f"SELECT {columns}", ours)
+    judge.sql(f"DELETE FROM delta.`{ours}` WHERE id = 1")  # noqa: S608 - our own path
+    table.append(people([4]))
+    newest = sorted(list(row.values()) for row in lakefold.open(ours).to_arrow().to_pylist())
+    assert judge.rows(ours) == newest
+    # The 14th column is userMetadata.
+    texts = [row[13] for row in judge.sql(f"DESCRIBE HISTORY delta.`{ours}`")]
+    assert texts == [None, None, None, "by hand", None]
+    assert [row[0] for row in newest] == [2, 3, 4]
+
+
+def _created_state(judge: DeltaSpark, path: Path) -> dict[str, object]:
+    """What a table was created with, without what is chosen at random."""
+    state = judge.state(path)
+    (protocol,), (made,) = state["protocol"], state["metaData"]
+    configuration = {name: text for name, text in made["configuration"].items() if "materialized" not in name}
+    fields = json.loads(made["schemaString"])["fields"]
+    for field in fields:
+        field["metadata"] = sorted(field["metadata"])
+    features = {name: sorted(protocol.get(name, ())) for name in ("readerFeatures", "writerFeatures")}
+    versions = [protocol["minReaderVersion"], protocol["minWriterVersion"]]
+    named = {name for name in made["configuration"] if "materialized" in name}
+    return {
+        "versions": versions,
+        "features": features,
+        "configuration": configuration,
+        "fields": fields,
+        "named": named,
+    }

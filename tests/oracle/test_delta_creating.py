@@ -57,7 +57,7 @@ def added(path: Path, version: int) -> list[dict[str, Any]]:
         ({"delta.enableDeletionVectors": "false"}, None, None),
         ({"DELTA.enablechangedatafeed": "TRUE"}, None, {"changeDataFeed"}),
         ({"delta.enableTypeWidening": "true"}, {"typeWidening"}, {"typeWidening"}),
-        ({"delta.columnMapping.mode": "name"}, {"columnMapping"}, {"columnMapping"}),
+        ({"delta.columnMapping.mode": "name"}, None, {"columnMapping"}),
         ({"delta.enableRowTracking": "true"}, None, {"rowTracking", "domainMetadata"}),
         ({"delta.enableInCommitTimestamps": "true"}, None, {"inCommitTimestamp"}),
         ({"delta.checkpointPolicy": "v2"}, {"v2Checkpoint"}, {"v2Checkpoint"}),

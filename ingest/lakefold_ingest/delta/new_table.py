@@ -18,7 +18,13 @@ from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.features import BY_NAME
 from lakefold_table.delta.table_features.metadata_rules import USES, metadata_faults
-from lakefold_table.delta.table_features.protocol_check import NEEDS, check_committable, writer_features
+from lakefold_table.delta.table_features.protocol_check import (
+    LISTED_READER,
+    LISTED_WRITER,
+    NEEDS,
+    check_committable,
+    writer_features,
+)
 from lakefold_table.delta.table_features.row_tracking import ENABLED as ROW_TRACKING
 from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
 from lakefold_table.delta.table_features.table_properties import (
@@ -97,4 +103,8 @@ def _protocol(metadata: TableMetadata, added: frozenset[str]) -> TableProtocol:
         return TableProtocol(1, 2)
     readers = tuple(sorted(name for name in features if BY_NAME[name].readers))
     writers = tuple(sorted(features | _BASIC))
-    return TableProtocol(3, 7, readers, writers) if readers else TableProtocol(1, 7, None, writers)
+    unlisted = [BY_NAME[name].reader for name in readers]
+    if all(unlisted):
+        # As delta-spark, which lists a feature only for those who must find it in a list.
+        return TableProtocol(max(unlisted, default=1), LISTED_WRITER, None, writers)
+    return TableProtocol(LISTED_READER, LISTED_WRITER, readers, writers)
