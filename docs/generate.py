@@ -82,7 +82,8 @@ here, and a value that a property can't have, are refused before anything is sen
 `delta.` are your own; those of [maintenance](../operations.md) are among them.
 
 If the table exists, it keeps the properties that it has, as with delta-spark: properties of a write are only
-checked then. Other clients, and `lakefold propose --actions`, change those of a table that exists."""
+checked then ([decision 0099](../decisions/0099-a-write-gives-properties-to-new-tables-only.md)). Other
+clients, and `lakefold propose --actions`, change those of a table that exists."""
 
 DELTA_CONFLICTS = """\
 A proposal for a Delta table is compared with each version after its read version, and with the proposals

@@ -376,7 +376,9 @@ def test_a_new_table_is_as_delta_spark_makes_one(
     FORMATS["delta"].record(envelope, {"userMetadata": "by hand"})
     table.fold(envelope)
     columns = ", ".join(f"cast(3 as {_SQL[field.type]}) as {field.name}" for field in rows.schema)
-    judge.write(f"SELECT {columns}", ours)
+    # It uses a property for a table that it creates, and for no other.
+    judge.write(f"SELECT {columns}", ours, delta__checkpointInterval="3")
+    assert "delta.checkpointInterval" not in table.properties
     judge.sql(f"DELETE FROM delta.`{ours}` WHERE id = 1")  # noqa: S608 - our own path
     table.append(people([4]))
     newest = sorted(list(row.values()) for row in lakefold.open(ours).to_arrow().to_pylist())

@@ -142,8 +142,6 @@ def test_a_delta_table_is_written_by_both_doors(
         write(rows, format="delta", partitionBy="p")
         assert [type(door(rows.where("n < 5"), batch)) for batch in (0, 0)] == [Committed, Duplicate]
         write(rows.where("n < 3 and p = '1'"), "overwrite", replaceWhere="p = '1'")
-        with pytest.raises(PySparkException, match="not built for Delta"):
-            write(rows, "overwrite", overwriteSchema="true")
     read = pa.table(DeltaTable(str(table)).to_pyarrow_table())
     expected = [n for n in range(100) if n % 3 != 1] + [0, 2, 3] + [1]
     assert sorted(read["n"].to_pylist()) == sorted(expected)
