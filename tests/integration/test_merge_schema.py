@@ -186,11 +186,12 @@ def test_an_append_that_does_not_fit_fails_alone_although_its_batch_adds_a_colum
     merging: lakefold.WriteOptions, tmp_path: Path
 ) -> None:
     table = tmp_path / "t"
-    lakefold.append(table, pa.table({"small": pa.array([1], pa.uint8())}), **merging)
+    schema = pa.schema([pa.field("small", pa.int64(), nullable=False)])
+    lakefold.append(table, pa.table({"small": [1]}, schema), **merging)
     writer = lakefold.Writer(table, max_delay=0.5, **merging)
     good = writer.append(pa.table({"small": [2], "new": [1]}))
-    bad = writer.append(pa.table({"small": [70_000], "new": [1]}))
-    with pytest.raises(lakefold.InvalidError, match="small: a value doesn't fit"):
+    bad = writer.append(pa.table({"small": pa.array([None], pa.int64()), "new": [1]}))
+    with pytest.raises(lakefold.InvalidError, match="small: the batch has a null"):
         writer.close()
     assert isinstance(bad.exception(0), lakefold.InvalidError)
     assert good.result(0).kind == "committed"
