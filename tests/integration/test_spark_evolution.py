@@ -98,20 +98,20 @@ def test_an_overwrite_adds_columns_or_replaces_them(
     table = tmp_path / "t"
     register(spark)
 
-    def overwrite(statement: str, **options: str) -> None:
-        writer = spark.sql(statement).write.format("lakefold").mode("overwrite")
+    def overwrite(row: tuple[object, ...], columns: str, **options: str) -> None:
+        writer = spark.createDataFrame([row], columns).write.format("lakefold").mode("overwrite")
         writer = writer.option("kafka.bootstrap.servers", bootstrap).option("format", table_format)
         writer = writer.option("transactionsTopic", topic_names.transactions)
         writer.option("outcomesTopic", topic_names.outcomes).options(**options).save(str(table))
 
     with ready_committer(bootstrap, topic_names, tmp_path):
-        overwrite("select 1L as n, 'x' as a")
+        overwrite((1, "x"), "n long, a string")
         with pytest.raises(PySparkException, match=r"b .* is not in the table"):
-            overwrite("select 2L as n, 1.5D as b")
-        overwrite("select 2L as n, 1.5D as b", mergeSchema="true")
+            overwrite((2, 1.5), "n long, b double")
+        overwrite((2, 1.5), "n long, b double", mergeSchema="true")
         assert lakefold.open(table).to_arrow().to_pylist() == [{"n": 2, "a": None, "b": 1.5}]
-        overwrite("select 'y' as n, true as c", overwriteSchema="true")
+        overwrite(("y", True), "n string, c boolean", overwriteSchema="true")
         assert lakefold.open(table).to_arrow().to_pylist() == [{"n": "y", "c": True}]
-        overwrite("select 'y' as n, 3 as d", mergeSchema="true", replaceWhere="n = 'y'")
+        overwrite(("y", 3), "n string, d int", mergeSchema="true", replaceWhere="n = 'y'")
         assert lakefold.open(table).to_arrow().to_pylist() == [{"n": "y", "c": None, "d": 3}]
     close_clients()
