@@ -82,10 +82,12 @@ class View(ABC):
 
     `schema` is its schema in Arrow's types. `marks` are those that a committer published with this version,
     empty if another client made it; `carried` are those in it, whichever client made it. `bound` is the
-    position to which the table is bound, None if it is bound to no log.
+    position to which the table is bound, None if it is bound to no log. `has_properties`: the properties and
+    partition columns of a write mean something for tables of this format.
     """
 
     format: ClassVar[str]
+    has_properties: ClassVar[bool] = False
     uri: str
     version: int
     schema: pa.Schema

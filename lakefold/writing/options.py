@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import Settings, read_settings
+from lakefold_ingest.options.given import read_properties
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
 from lakefold_table.errors import InvalidError
@@ -128,7 +129,7 @@ def _settings(
         given = {**given, name: (names,) if isinstance(names, str) else tuple(names)}
     if "table_properties" in given:
         properties = cast("Mapping[str, str | bool | int]", given["table_properties"])
-        given = {**given, "table_properties": {name: _text(value) for name, value in properties.items()}}
+        given = {**given, "table_properties": read_properties(properties)}
     return WriteSettings(
         table=uri,
         kafka=settings.kafka_config(),
@@ -136,10 +137,6 @@ def _settings(
         storage_options=settings.storage_options,
         **given,  # type: ignore[arg-type] # the names are checked here, the values by the settings
     )
-
-
-def _text(value: str | bool | int) -> str:  # noqa: FBT001 - a value of a property
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def batch_key(app_id: str | None, batch_id: int | None) -> Key:

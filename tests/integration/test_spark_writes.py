@@ -149,37 +149,6 @@ def test_a_delta_table_is_written_by_both_doors(
     assert DeltaTable(str(table)).metadata().partition_columns == ["p"]
 
 
-def test_partitions_and_properties_are_options_and_no_methods(
-    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
-) -> None:
-    """Spark refuses the method of a batch, and tells a Python source nothing of that of a stream."""
-    given = {**options(bootstrap, topic_names), "format": "delta", "delta.enableDeletionVectors": "true"}
-    rows = spark.range(4).selectExpr("id as n", "id % 2 as p")
-    rows.write.parquet(str(tmp_path / "rows"))
-    stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
-
-    def run(table: str, *, by: str | None = None, **more: str) -> None:
-        writer = stream.writeStream.format("lakefold").options(**given, **more)
-        writer = writer if by is None else writer.partitionBy(by)
-        writer = writer.option("checkpointLocation", str(tmp_path / f"{table}-checkpoint"))
-        writer.trigger(availableNow=True).start(str(tmp_path / table)).awaitTermination()
-
-    def created(table: str) -> tuple[list[str], dict[str, str]]:
-        made = DeltaTable(str(tmp_path / table)).metadata()
-        return made.partition_columns, made.configuration
-
-    on = {"delta.enableDeletionVectors": "true"}
-    with ready_committer(bootstrap, topic_names, tmp_path):
-        run("option", partitionBy="p")
-        run("method", by="p")
-        assert created("option") == (["p"], on)
-        assert created("method") == ([], on)
-        writer = rows.write.format("lakefold").mode("append").options(**given)
-        with pytest.raises(PySparkException, match="partition"):
-            writer.partitionBy("p").save(str(tmp_path / "batch"))
-        assert not (tmp_path / "batch").exists()
-
-
 def test_rows_of_a_delta_table_are_merged_by_both_doors(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:

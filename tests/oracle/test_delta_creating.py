@@ -176,7 +176,7 @@ def test_a_table_keeps_the_properties_that_it_has(tmp_path: Path) -> None:
     check_kind(settings, table.view())
     assert DeltaTable(str(table.path)).metadata().configuration == {"delta.checkpointInterval": "7"}
     with pytest.raises(InvalidError, match=r"delta\.x: Delta tables have no such property"):
-        replace(settings, table_properties={"delta.x": "8"})
+        lakefold.append(table.path, people([1]), table_properties={"delta.x": 8})
 
 
 def test_lance_tables_have_no_properties_of_delta(tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ def test_a_table_gets_the_columns_of_the_rows(tmp_path: Path, properties: dict[s
     assert lakefold.open(table.path).to_arrow().sort_by("id").to_pylist() == NEW.to_pylist()
     theirs = DeltaTable(str(table.path))
     assert theirs.metadata().partition_columns == ["id"]
+    parameters = theirs.history(1)[0]["operationParameters"]
+    assert (parameters["mode"], parameters["partitionBy"]) == ("Overwrite", '["id"]')
     if "delta.enableTypeWidening" not in properties:
         assert sorted(row["id"] for row in table.rows()) == ["a", "b"]
     changed = {name for name, text in before.items() if table.properties[name] != text}

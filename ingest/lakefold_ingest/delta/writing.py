@@ -75,6 +75,7 @@ class DeltaView(View):
     """
 
     format: ClassVar[str] = NAME
+    has_properties: ClassVar[bool] = True
     metadata: TableMetadata = field(default_factory=lambda: TableMetadata("", "{}"))
     protocol: TableProtocol = _PLAIN
     identity: str = ""

@@ -155,9 +155,18 @@ def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
         else:
             option = known_option(name)
             values[option.name] = read_value(option.name, option.read, text)
+    properties = {**values.get(TABLE_PROPERTIES, {}), **properties}
     if properties:
-        values[TABLE_PROPERTIES] = checked_properties({**values.get(TABLE_PROPERTIES, {}), **properties})
+        values[TABLE_PROPERTIES] = read_properties(properties)
     return GivenWrite(values, kafka, storage)
+
+
+def read_properties(given: Mapping[str, str | bool | int]) -> dict[str, str]:
+    """Returns the properties of a table as texts. Raises `InvalidError` as `checked_properties`."""
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
+    return checked_properties(texts)
 
 
 def _check_meaning(option: WriteOption, use: WriteUse, mode: WriteMode) -> None:

@@ -397,10 +397,10 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     if settings.format not in ("", view.format):
         message = f"the table has the format {view.format}, not {settings.format}"
         raise InvalidError(message, where=f"format, {view.uri}", hint=hint)
-    if settings.table_properties and view.format != "delta":
+    if settings.table_properties and not view.has_properties:
         message, names = f"{view.format} tables have no such properties", ", ".join(settings.table_properties)
         raise InvalidError(message, where=f"{names}, {view.uri}", hint=hint)
-    columns, keeps = view.partition_columns(), settings.keeps_partitions or view.format != "delta"
+    columns, keeps = view.partition_columns(), settings.keeps_partitions or not view.has_properties
     if keeps and settings.partition_by and settings.partition_by != columns:
         has, given = ", ".join(columns) or "none", ", ".join(settings.partition_by)
         message = f"the table has the partition columns ({has}), not ({given})"

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from lakefold_ingest.view import TableSettings
-from lakefold_table.delta.table_features.table_properties import checked_properties
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.data_files import file_version
@@ -77,7 +76,6 @@ class WriteSettings(TableSettings):
             message = "they are kept by rows that can't be written, and no table is named for these"
             raise InvalidError(message, where="bad_records_columns", hint="name it by bad_records")
         file_version(self.data_storage_version)
-        checked_properties(self.table_properties)
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
         if reserved:
             raise InvalidError(

@@ -76,13 +76,11 @@ GROUPED: Final = "LAKEFOLD GROUP"
 def sharing_of(proposal: DeltaTableProposal) -> str:
     """Returns the name of the group of proposals that may share a commit with this one (Delta fact 7.2).
 
-    Protocol, metadata and domains are set once in a commit. If a commit has `cdc` actions, readers of changes
-    read nothing else of it, so a proposal that has some shares its commit only with others that do. A commit
-    has one text of its users.
+    A commit has one protocol, metadata and text of a user, and a domain once. If it has `cdc` actions,
+    readers of changes read nothing else of it, so proposals that have some share it only with each other.
     """
-    if proposal.metadata is not None or proposal.protocol is not None or proposal.domains:
-        return ALONE
-    if proposal.user_metadata is not None:
+    once = (proposal.metadata, proposal.protocol, proposal.user_metadata)
+    if proposal.domains or any(each is not None for each in once):
         return ALONE
     return CHANGES if proposal.changes else FILES
 
@@ -564,7 +562,5 @@ class DeltaDraft:
         if self._state is not None:
             info["readVersion"] = self._state.version
         # A proposal with a text is alone in its version.
-        for proposal in proposals:
-            if proposal.user_metadata is not None:
-                info[CommitInfo.USER_METADATA] = proposal.user_metadata
-        return info
+        text = proposals[0].user_metadata if proposals else None
+        return info if text is None else {**info, CommitInfo.USER_METADATA: text}
