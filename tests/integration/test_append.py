@@ -134,3 +134,38 @@ def test_the_verb_appends_files_and_prints_the_outcome(
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     assert numbers(tmp_path / "t") == [1, 2, 3, 3, 3]
     close_clients()
+
+
+def test_a_delta_table_gets_the_properties_that_its_first_writer_names(
+    options: lakefold.WriteOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the verb, by `append` and by a `Writer`; then a deleted row is marked in its file."""
+    pq.write_table(rows(1, 2), tmp_path / "a.parquet")
+    words = ["append", str(tmp_path / "verb"), str(tmp_path / "a.parquet"), "--format", "delta"]
+    for flag, name in (
+        ("--bootstrap-servers", "bootstrap_servers"),
+        ("--transactions-topic", "transactions_topic"),
+        ("--outcomes-topic", "outcomes_topic"),
+    ):
+        words += [flag, str(options[name])]  # type: ignore[literal-required] # they are options
+    wrong = ["--property", "delta.enableDeletionVector=true"]
+    assert run([*words, *wrong]) == 2
+    assert "delta.enableDeletionVectors" in capsys.readouterr().err
+    assert run([*words, "--property", "delta.enableDeletionVectors=true", "--property", "team=a=b"]) == 0
+    given: lakefold.WriteOptions = {**options, "format": "delta"}
+    given["table_properties"] = {"delta.enableDeletionVectors": True, "team": "a=b"}
+    said: lakefold.WriteOptions = {**given, "commit_properties": {"userMetadata": "by hand"}}
+    lakefold.append(tmp_path / "append", rows(1, 2), **said)
+    with lakefold.Writer(tmp_path / "writer", **given) as writer:
+        writer.append(rows(1, 2))
+    for name in ("verb", "append", "writer"):
+        table = tmp_path / name
+        assert lakefold.open(table).config == {"delta.enableDeletionVectors": "true", "team": "a=b"}
+        lakefold.delete(table, where="n = 1", **options)
+        assert lakefold.open(table).deleted_rows == 1
+        assert len(list(table.glob("*.parquet"))) == 1
+    assert [row.properties for row in lakefold.open(tmp_path / "append").history()] == [
+        {},
+        {"userMetadata": "by hand"},
+        {},
+    ]
