@@ -156,7 +156,8 @@ SPARK_WRITE_NOTES = """\
 A table that exists is written in its own format. `format=delta` creates a Delta table, with the
 partitions of the option `partitionBy`: `.option("partitionBy", "day")`. The method is of no use for a Python
 source: Spark ignores `writeStream.partitionBy("day")`, so the table would have no partitions, and refuses
-`write.partitionBy("day")`. Rows are appended by all of these functions, with `mergeSchema` and
+`write.partitionBy("day")`. Options such as `delta.enableDeletionVectors` are
+[properties](delta-features.md#properties) of a table that is created; without them it has none. Rows are appended by all of these functions, with `mergeSchema` and
 `badRecords`; `overwrite` replaces all rows, or with `replaceWhere` those of any condition that readers
 take as a filter; one on partition columns alone reads no rows. `upsert`, `delete` and `cdc` work as for
 Lance tables, with all clauses. CHECK constraints and invariants are checked for each row if they compare

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,13 +17,20 @@ import pytest
 
 import lakefold
 from lakefold_ingest.delta.schemas import new_fields, with_physical_names
+from lakefold_ingest.delta.writing import delta_view
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.write_plan import plan_write
+from lakefold_ingest.view import BatchColumns
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
 from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
@@ -407,3 +414,52 @@ def _created_state(judge: DeltaSpark, path: Path) -> dict[str, object]:
         "fields": fields,
         "named": named,
     }
+
+
+def test_delta_spark_reads_columns_that_were_added_inside_and_replaced(
+    judge: DeltaSpark, tmp_path: Path
+) -> None:
+    """Fields of structs in arrays and maps, one with a wider type; then other columns altogether."""
+    narrow = pa.struct([("a", pa.int32())])
+    wide = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    contents: list[tuple[pa.DataType, list[Any]]] = [
+        (narrow, [{"a": 1}, None]),
+        (wide, [{"a": 2**40, "b": "x"}]),
+    ]
+    old, new = (
+        pa.table(
+            {
+                "many": pa.array([[*items]], pa.list_(kind)),
+                "named": pa.array([[("k", items[0])]], pa.map_(pa.string(), kind)),
+            }
+        )
+        for kind, items in contents
+    )
+    table = DeltaFolding(tmp_path / "t")
+    properties = {"delta.enableTypeWidening": "true", "delta.columnMapping.mode": "name"} | FEED
+    settings = table.settings(table_properties=properties)
+    table.fold(FORMATS["delta"].creation(settings, Key("app", 0), old.schema))
+    table.append(old)
+    addition = delta_view(table.view(), "a test").addition(BatchColumns(new.schema))
+    assert addition is not None
+    assert addition.text == "the new columns many.b, named.b and the wider types of many.a, named.a"
+    table.fold(addition.envelope)
+    table.append(new)
+    expected = [[1, None, 1], [2**40, "x", 2**40]]
+    assert judge.rows(table.path, "many[0].a, many[0].b, named['k'].a") == expected
+    ours = lakefold.open(table.path).to_arrow().to_pylist()
+    assert (
+        sorted([[row["many"][0]["a"], row["many"][0]["b"], dict(row["named"])["k"]["a"]] for row in ours])
+        == expected
+    )
+    rows = people([1, 2])
+    given = read_write_options({"path": str(table.path), "overwriteSchema": "true"})
+    plan = plan_write(given, table.settings(), rows.schema, Key("app", 7), use=WriteUse.BATCH, overwrite=True)
+    written = collect_files(plan.target, [plan.run(rows.to_batches())])
+    table.put(ReplaceDelta(written, plan.columns.decode(), "", plan.metadata))
+    assert judge.rows(table.path) == [list(row.values()) for row in rows.to_pylist()]
+    newest = table.view().version
+    assert judge.rows(table.path, "many[0].a", newest - 1) == [[1], [2**40]]
+    judge.write("SELECT 3L AS id, 'third' AS name, 3 AS n", table.path)
+    table.append(people([4]))
+    assert [row[0] for row in judge.rows(table.path)] == [1, 2, 3, 4]

@@ -210,7 +210,8 @@ WRITE_OPTIONS: Final = (
         "overwriteSchema",
         flag,
         "true: the table gets the columns of the batch, and a Delta table the partition columns of "
-        "`partitionBy` if it is given; false: the batch must fit the table's columns",
+        "`partitionBy` if it is given, whatever `mergeSchema` says; false: the batch must fit the table's "
+        "columns",
         uses=FRAMES,
         default=False,
         modes=frozenset({WriteMode.OVERWRITE}),
