@@ -154,19 +154,20 @@ SPARK_WRITE_NOTES = """\
 ## Delta tables
 
 A table that exists is written in its own format. `format=delta` creates a Delta table, with the
-partitions of the option `partitionBy`: `.option("partitionBy", "day")`. The method is of no use for a Python
-source: Spark ignores `writeStream.partitionBy("day")`, so the table would have no partitions, and refuses
-`write.partitionBy("day")`. Options such as `delta.enableDeletionVectors` are
-[properties](delta-features.md#properties) of a table that is created; without them it has none. Rows are appended by all of these functions, with `mergeSchema` and
-`badRecords`; `overwrite` replaces all rows, or with `replaceWhere` those of any condition that readers
-take as a filter; one on partition columns alone reads no rows. `upsert`, `delete` and `cdc` work as for
-Lance tables, with all clauses. CHECK constraints and invariants are checked for each row if they compare
-columns with constants. What else a table requires of its writers is refused by name before a file is
-written: other expressions, generated columns, defaults of columns that the batch lacks. Texts that are
-longer than `char(n)` or `varchar(n)` allows are bad rows, and those of `char(n)` get spaces up to n
-characters. With `overwriteSchema` a table keeps its properties, and its partition columns unless
-`partitionBy` gives others. `commitProperties` and `userMetadata` are what delta-spark calls `userMetadata`:
-`DESCRIBE HISTORY` and `lakefold log` show it.
+partitions of the option `partitionBy`: `.option("partitionBy", "day")`. The method is of no use for a
+Python source: Spark ignores `writeStream.partitionBy("day")`, so the table would have no partitions,
+and refuses `write.partitionBy("day")`. Options such as `delta.enableDeletionVectors` are
+[properties](delta-features.md#properties) of a table that is created; without them it has none. Rows
+are appended by all of these functions, with `mergeSchema` and `badRecords`; `overwrite` replaces all
+rows, or with `replaceWhere` those of any condition that readers take as a filter; one on partition
+columns alone reads no rows. `upsert`, `delete` and `cdc` work as for Lance tables, with all clauses.
+CHECK constraints and invariants are checked for each row if they compare columns with constants. What
+else a table requires of its writers is refused by name before a file is written: other expressions,
+generated columns, defaults of columns that the batch lacks. Texts that are longer than `char(n)` or
+`varchar(n)` allows are bad rows, and those of `char(n)` get spaces up to n characters. With
+`overwriteSchema` a table keeps its properties, and its partition columns unless `partitionBy` gives
+others. `commitProperties` and `userMetadata` are what delta-spark calls `userMetadata`: `DESCRIBE
+HISTORY` and `lakefold log` show it.
 
 - **Deletion vectors**: with `delta.enableDeletionVectors` = true deleted and updated rows are marked in a
   deletion vector of their file, and writers that change different rows of one file don't disturb each
