@@ -260,6 +260,11 @@ and vectors keep their type. In a Delta table a column gets a wider type only if
 true; its older files stay, so neither the number of rows nor other writers matter. Elements of lists and maps
 keep their types, but fields of structs in them get wider ones.
 
+Before a table is created or gets columns for a batch, the columns, types and conditions of the batch are
+checked, and the keys and values of an upsert or of change events if the driver has the rows. What is noticed
+only while tasks write or merge rows (a value that doesn't fit, a key twice) fails the batch after that: then
+the table stays as it is, empty or with columns that are null.
+
 ## Change events
 
 The mode `cdc` (in Python also `lakefold.apply_changes`) applies rows that say what happened to a row of the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import lance
@@ -10,11 +10,20 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.formats import read_view
-from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.merge.batch_keys import BadKeysError
+from lakefold_ingest.merge.clauses import UPSERT, MatchedUpdate, Merge, NotMatchedInsert
 from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.spark.write_plan import plan_write
+from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.evolution import ATTEMPTS, with_columns_of
 from lakefold_ingest.writing.log_client import Answer
 from lakefold_table.entry import Committed, Outcome, RefusedError
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from lakefold_ingest.merge.clauses import Clause
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.operation import Operation
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -314,3 +324,66 @@ def test_new_ids_come_after_those_of_columns_that_were_dropped(tmp_path: Path) -
     lance.dataset(str(folding.path)).drop_columns(["gone"])
     put(folding, appending(people([2], back=["text"])))
     assert [row["back"] for row in rows_of(folding)] == [None, "text"]
+
+
+def upserting(rows: pa.Table, *clauses: Clause) -> UpsertRows:
+    return UpsertRows(rows, Merge(("n",), clauses=clauses or UPSERT))
+
+
+NO_UPSERTS: dict[str, tuple[UpsertRows | ApplyChanges, type[InvalidError], str]] = {
+    "twice": (upserting(pa.table({"n": [1, 1], "a": ["x", "y"]})), BadKeysError, "n"),
+    "no key": (upserting(pa.table({"n": pa.array([None], pa.int64()), "a": ["x"]})), BadKeysError, "n"),
+    "condition": (
+        upserting(pa.table({"n": [1], "a": ["x"]}), NotMatchedInsert("source.a ="), MatchedUpdate()),
+        InvalidError,
+        "can't be evaluated",
+    ),
+    "unknown column": (
+        upserting(pa.table({"n": [1], "a": ["x"]}), NotMatchedInsert("source.b > 1"), MatchedUpdate()),
+        InvalidError,
+        "can't be evaluated",
+    ),
+    "event": (
+        ApplyChanges(
+            pa.table({"n": [1], "a": ["x"], "op": ["what"]}), change_format("n", operation_column="op")
+        ),
+        BadRowsError,
+        "op in 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", NO_UPSERTS)
+def test_a_batch_that_can_not_be_merged_changes_no_columns_and_creates_no_table(
+    tmp_path: Path, fault: str
+) -> None:
+    """No broker is needed to say so."""
+    operation, kind, words = NO_UPSERTS[fault]
+    folding, log = made(tmp_path / "t", pa.table({"n": [0]})), FoldedLog(made(tmp_path / "u", pa.table({})))
+    view = read_view(canonical(folding.path), {}, afresh=True)
+    assert view is not None
+    with pytest.raises(kind, match=words):
+        with_columns_of(view, columns_of(operation), folding.settings(), log, operation.check)
+    assert log.asked == 0
+    settings = replace(folding.settings(), table=canonical(tmp_path / "new"), timeout_s=1.0)
+    with pytest.raises(kind, match=words):
+        put_batch(settings, Key("app", 0), operation)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("table_format", ["", "delta"])
+def test_a_condition_of_replaced_rows_that_can_not_be_evaluated_creates_no_table(
+    tmp_path: Path, table_format: str
+) -> None:
+    settings = replace(Folding(tmp_path / "t").settings(), timeout_s=1.0, format=table_format)
+    given = read_write_options({"path": settings.table, "replaceWhere": "n >>> 'x'"})
+    with pytest.raises(InvalidError, match="can't be evaluated"):
+        plan_write(
+            given,
+            settings,
+            pa.schema({"n": pa.int64()}),
+            Key("app", 0),
+            use=WriteUse.BATCH,
+            overwrite=True,
+        )
+    assert not (tmp_path / "t").exists()

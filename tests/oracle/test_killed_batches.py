@@ -99,8 +99,14 @@ class FoldedLog:
         assert bound is None or bound.log.partition == 0, table
 
     def propose(
-        self, envelope: Envelope, partition: int | None, *, storage_options: Mapping[str, str]
+        self,
+        envelope: Envelope,
+        partition: int | None,
+        timeout_s: float,
+        *,
+        storage_options: Mapping[str, str],
     ) -> FoldedProposal:
+        assert timeout_s
         assert partition in {0, None}
         assert not storage_options
         folding = self.tables.setdefault(envelope.table, Folding(_path_of(envelope.table)))
@@ -117,7 +123,9 @@ class FoldedLog:
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> Answer:
-        return self.propose(envelope, partition, storage_options=storage_options or {}).answer(timeout_s)
+        return self.propose(envelope, partition, timeout_s, storage_options=storage_options or {}).answer(
+            timeout_s
+        )
 
 
 @dataclass

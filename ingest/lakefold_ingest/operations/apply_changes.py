@@ -115,9 +115,9 @@ class ApplyChanges(KeepsBadRows):
         rows = self._events(table, RowFaults(self.rows.num_rows)).rows
         return rows.select([name for name in self.format.keys if name in rows.column_names])
 
-    def check(self, view: View) -> None:
-        """Raises `InvalidError` if the events don't fit the table."""
-        self.with_rows(self.rows.slice(0, 0)).last_changes(view.schema, view.uri)
+    def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
+        """See `ChecksColumns.check`: the events."""
+        self.last_changes(columns, where, keeps_bad_rows=keeps_bad_rows)
 
     def changes(
         self,

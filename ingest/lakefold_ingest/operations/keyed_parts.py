@@ -181,6 +181,10 @@ class KeyedParts(KeepsBadRows):
         """The columns of the rows, if values of them are written. Raises as that of the operation."""
         return self.operation.batch_columns
 
+    def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
+        """See `ChecksColumns.check`: only what is known without the rows."""
+        self.operation.check(columns, where, keeps_bad_rows=keeps_bad_rows)
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Has the parts merged into the version of `view`. Returns the envelope of them all.
 
@@ -188,7 +192,7 @@ class KeyedParts(KeepsBadRows):
         the parts if it can. The files of all parts are removed if one fails.
         """
         check_waits(settings)
-        self.operation.check(view)
+        self.check(view.schema, view.uri)
         self.bad_rows.clear()
         table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
         task = MergeTask(target, view.version, self.operation, bool(settings.bad_records))

@@ -96,8 +96,8 @@ class UpsertRows(KeepsBadRows):
             else table.matched_again(before.table, before.batch.keys, before.matched)
         )
         if before is None or again is None:
-            batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
-            check_conditions(merge, batch, view)
+            batch = self.batch(view.schema, view.uri, keeps_bad_rows=keeps_bad_rows)
+            check_conditions(merge, batch, view.schema)
             matched, others = _matched(table, batch, merge)
         elif again.is_same:
             return replace(before, table=table, matched=again.matched)
@@ -120,9 +120,9 @@ class UpsertRows(KeepsBadRows):
         del table
         return self.rows.select([name for name in self.merge.keys if name in self.rows.column_names])
 
-    def check(self, view: View) -> None:
-        """Raises `InvalidError` if the columns don't fit the table, or a condition can't be evaluated."""
-        check_conditions(self.merge, self.with_rows(self.rows.slice(0, 0)).batch(view), view)
+    def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
+        """See `ChecksColumns.check`: the rows and their keys, and the conditions."""
+        check_conditions(self.merge, self.batch(columns, where, keeps_bad_rows=keeps_bad_rows), columns)
 
     def changes(
         self,
@@ -137,31 +137,32 @@ class UpsertRows(KeepsBadRows):
         `share`: the keys of this part of a batch; None: the rows are the whole batch, or no clause is about
         rows that the batch lacks. Raises as `build`.
         """
-        batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
+        batch = self.batch(view.schema, view.uri, keeps_bad_rows=keeps_bad_rows)
         matched, others = _matched(table, batch, self.merge, share)
         return batch, matched, changes_of(table, batch, self.merge, matched, others)
 
-    def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
+    def batch(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> MergeBatch:
         """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
 
-        Raises as `merge_batch`, and `BadRowsError` if values don't fit and bad rows are not kept.
+        `columns` are the table's, `where` names it. Raises as `merge_batch`, and `BadRowsError` if values
+        don't fit and bad rows are not kept.
         """
         self.bad_rows.clear()
         rows = own_rows(self.rows, self.source)
         try:
-            batch = merge_batch(rows, self.merge, view.schema, view.uri)
+            batch = merge_batch(rows, self.merge, columns, where)
             check_json(batch.rows)
         except InvalidError as error:
-            faults = merge_faults(rows, self.merge, view.schema, view.uri)
+            faults = merge_faults(rows, self.merge, columns, where)
             if not faults.rows.size or (isinstance(error, BadKeysError) and not keeps_bad_rows):
                 raise
             if not keeps_bad_rows:
-                raise faults.error(self.rows, view.uri) from error
+                raise faults.error(self.rows, where) from error
         else:
             return batch
         self.bad_rows.append(faults.described(self.rows, source=self.source))
         good = np.setdiff1d(np.arange(rows.num_rows), faults.rows)
-        return merge_batch(rows.take(pa.array(good)), self.merge, view.schema, view.uri)
+        return merge_batch(rows.take(pa.array(good)), self.merge, columns, where)
 
 
 def check_waits(settings: WriteSettings) -> None:
@@ -275,13 +276,13 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
     return new[clause >= 0]
 
 
-def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
-    """Raises `InvalidError` if a condition of a clause can't be evaluated on these columns.
+def check_conditions(merge: Merge, batch: MergeBatch, columns: pa.Schema) -> None:
+    """Raises `InvalidError` if a condition of a clause can't be evaluated on the table's `columns`.
 
     Also raises it for one that compares a value of `char(n)` with a constant without its spaces.
     """
-    source, target = batch.rows.schema, stored_schema(view.schema)
-    with_lengths = {SOURCE: source, TARGET: view.schema}
+    source, target = batch.rows.schema, stored_schema(columns)
+    with_lengths = {SOURCE: source, TARGET: columns}
     for clauses, sides in (
         (merge.matched, {SOURCE: source, TARGET: target}),
         (merge.inserts, {SOURCE: source}),

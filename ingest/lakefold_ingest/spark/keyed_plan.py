@@ -125,12 +125,12 @@ def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Ke
     added = operation.batch_columns if settings.merge_schema else None
     if view is not None and added is not None:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
-        view = with_columns_of(view, added, settings, client)
+        view = with_columns_of(view, added, settings, client, operation.check)
     merge.check_columns(schema.names, schema.names if view is None else view.schema.names, settings.table)
     if not merge.needs_one_row:
         operation = operation.with_rows(operation.rows.select([*merge.keys, *source]))
     if view is not None:
-        operation.batch(view)
+        operation.batch(view.schema, view.uri)
     return _plan(settings, operation, view, key)
 
 
@@ -146,13 +146,13 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
         # Columns that the table lacks are added when the batch is committed.
         _ = operation.schema if view is None else operation.batch_columns
     else:
-        operation.check(view)
+        operation.check(view.schema, view.uri)
     return _plan(settings, operation, view, key)
 
 
 def _plan(settings: WriteSettings, operation: KeyedOperation, view: View | None, key: Key) -> KeyedPlan:
     if view is None:
-        view = open_or_create(settings, key, operation.schema)
+        view = open_or_create(settings, key, operation.schema, operation.check)
     stage = RowStage(view.uri, operation.rows.schema, settings.storage_options)
     return KeyedPlan(settings, operation, stage, stored_schema(view.schema))
 

@@ -7,12 +7,14 @@ makes one proposal of what they wrote. Nothing here knows Spark.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefold_ingest.delta.data_files import ParquetTarget
 from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions, with_other_columns
+from lakefold_ingest.delta.schemas import new_fields, schema_text
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.lance.new_columns import check_structs
 from lakefold_ingest.lance.view import LanceView, lance_view
@@ -141,14 +143,15 @@ def plan_write(
     settings = replace(settings, keeps_partitions=keeps_schema)
     rows, source = schema, settings.bad_records_columns
     schema = own_columns(rows, source)
-    view = open_or_create(settings, key, schema)
+    where = given.value("replaceWhere")
+    view = open_or_create(settings, key, schema, partial(_check_condition, where, settings.format))
     if settings.merge_schema and keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
-        view = with_columns_of(view, BatchColumns(schema), settings, client)
+        check = partial(_check_condition, where, view.format)
+        view = with_columns_of(view, BatchColumns(schema), settings, client, check)
     if mode is WriteMode.APPEND:
         target = from_source(view.target(schema, settings), rows, source)
         return WritePlan(settings, mode, target, view.version)
-    where = given.value("replaceWhere")
     if isinstance(view, DeltaView):
         return _plan_replacing(settings, mode, view, schema, where or "", keeps_schema=keeps_schema)
     replaced = lance_view(view, "replacing rows")
@@ -183,6 +186,18 @@ def _plan_replacing(
     return WritePlan(
         settings, mode, target, view.version, columns, keeps_schema, condition=condition, metadata=metadata
     )
+
+
+def _check_condition(where: str | None, table_format: str, columns: pa.Schema, _: str) -> None:
+    """Raises `InvalidError` if the condition can't be evaluated on the columns that a table will have."""
+    if where is None:
+        return
+    plain = pa.schema([plain_field(column) for column in columns])
+    condition = RowCondition(where, plain, "replaceWhere")
+    if table_format == DeltaView.format:
+        text = schema_text(new_fields(columns))
+        condition = DeltaRowCondition(where, plain, "replaceWhere", text, is_of_partitions=False)
+    condition.check()
 
 
 def _condition(where: str, view: View) -> RowCondition:

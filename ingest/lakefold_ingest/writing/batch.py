@@ -48,7 +48,7 @@ from lakefold_ingest.writing.log_client import (
     drop_client,
     open_client,
 )
-from lakefold_ingest.writing.operation import KnowsContent, LeavesRowsOut, Operation
+from lakefold_ingest.writing.operation import ChecksColumns, KnowsContent, LeavesRowsOut, Operation
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
 from lakefold_log.write.tracing import batch_span
 from lakefold_table.entry import (
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import View
+    from lakefold_ingest.writing.evolution import Check
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
@@ -198,7 +199,7 @@ class StartedBatch:
         """Builds the envelope and sends it, unless the table has the batch or there is nothing to change."""
         if view is None:
             schema = self._operation.schema
-            view = open_or_create(self._settings, self.key, schema, refused_by=self._refused_by)
+            view = open_or_create(self._settings, self.key, schema, self._check, refused_by=self._refused_by)
         later = view.folded_later(self.key) if self._refuses_older else None
         if later is not None:
             raise self._older(later)
@@ -239,12 +240,17 @@ class StartedBatch:
             put_batch(batch.settings, batch.other_key, operation.appending(batch.rows))
         self._wait_s += time.perf_counter() - begun
 
+    def _check(self, columns: pa.Schema, where: str) -> None:
+        """Raises `InvalidError` if the batch can't be applied to a table with these columns."""
+        if isinstance(self._operation, ChecksColumns):
+            self._operation.check(columns, where, keeps_bad_rows=bool(self._settings.bad_records))
+
     def _with_new_columns(self, view: View) -> View:
         columns = self._operation.batch_columns if self._settings.merge_schema else None
         if columns is None:
             return view
         begun = time.perf_counter()
-        view = with_columns_of(view, columns, self._settings, _client(self._settings))
+        view = with_columns_of(view, columns, self._settings, _client(self._settings), self._check)
         self._wait_s += time.perf_counter() - begun
         return view
 
@@ -349,11 +355,17 @@ class StartedBatch:
 
 
 def open_or_create(
-    settings: WriteSettings, key: Key, schema: pa.Schema | None, *, refused_by: int | None = None
+    settings: WriteSettings,
+    key: Key,
+    schema: pa.Schema | None,
+    check: Check | None = None,
+    *,
+    refused_by: int | None = None,
 ) -> View:
     """Returns the table as it is now. If it does not exist, has the committer create it with this schema.
 
-    Another writer may create it first. `key`: that of the batch that needs the table. `refused_by`: the
+    Another writer may create it first. `key`: that of the batch that needs the table. `check` raises
+    `InvalidError` if the batch can't be applied to a new table with these columns. `refused_by`: the
     version for which the batch was refused, 0 if that is not known, None if it was not refused. Raises
     `NotATableError` if the table does not exist and `schema` is None, `RefusedError` if it can't be created,
     `RetryError` if nothing answers in time.
@@ -368,6 +380,8 @@ def open_or_create(
         hint = "append rows first: that creates the table"
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
     creation = FORMATS[settings.format or DEFAULT].creation(settings, key, schema)
+    if check is not None:
+        check(schema, settings.table)
     answer = _client(settings).ask(creation, None, settings.timeout_s)
     result = None if answer.outcome is None else answer.outcome.result
     if answer.outcome is not None and isinstance(result, Invalid):

@@ -5,7 +5,8 @@ Columns that the table lacks are added, and in Lance tables columns whose types 
 is awaited. Then the rows are written for the schema that it made. Each of the two may fail or be repeated at
 any point:
 
-- Nothing is sent or written before it is known that the rows fit the table with the changed columns.
+- Nothing is sent or written before it is known that the rows fit the table with the changed columns, and that
+  conditions and keys of a merge can be used there. Values that don't fit are noticed later.
 - The proposal is refused if another operation changed the table's schema, or in Lance its fragments, since
   the version that it was built on. So two writers that change a column at once can't change it twice: the
   second proposal is refused, built again on the newest version, and changes what still has to be, often
@@ -22,18 +23,23 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from lakefold_ingest.formats import FORMATS, read_view, seen_source
+from lakefold_ingest.rows.fitting import fit
 from lakefold_table.entry import Invalid, RefusedError, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.log_client import Answer
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.position import Position
+
+    Check = Callable[[pa.Schema, str], None]
 
 LOGGER = logging.getLogger("lakefold")
 ATTEMPTS = 100
@@ -57,10 +63,13 @@ class EvolutionLog(Protocol):
         """See `LogClient.ask`."""
 
 
-def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, log: EvolutionLog) -> View:
+def with_columns_of(
+    view: View, columns: BatchColumns, settings: WriteSettings, log: EvolutionLog, check: Check | None = None
+) -> View:
     """Returns the table with all columns of the batch, in types that have its values; changes it if needed.
 
-    Returns `view` if nothing has to be changed. Raises `InvalidError` if the rows don't fit the table with
+    Returns `view` if nothing has to be changed. `check` raises `InvalidError` if the batch can't be applied
+    to the columns that the table will have. Raises `InvalidError` if the rows don't fit the table with
     the changed columns, one can't be added, or the table is too large to write columns again: then nothing
     was sent. Raises `RefusedError` if the proposal is invalid, `RetryError` if nothing answered in time or
     every attempt was refused.
@@ -73,6 +82,8 @@ def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, 
     evolution = FORMATS[view.format].evolution(settings)
     if not evolution.is_needed(view, columns):
         return view
+    if check is not None:
+        check(changed_schema(view.schema, columns.schema), view.uri)
     # Another writer, or an earlier batch of this writer, may have changed them since the view was read.
     view = _newest(view, settings, afresh=False)
     while len(refusals) < ATTEMPTS:
@@ -103,6 +114,26 @@ def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, 
         where=view.uri,
         hint="others change the table meanwhile; run the batch again when they write less often",
     )
+
+
+def changed_schema(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
+    """Returns about the columns that a table will have once it is fitted to a batch.
+
+    A column whose values don't fit the table's type has that of the batch.
+    """
+    known = [
+        batch.field(field.name) if field.name in batch.names and not _fits(batch, field) else field
+        for field in table
+    ]
+    return pa.schema([*known, *(field for field in batch if field.name not in table.names)])
+
+
+def _fits(batch: pa.Schema, field: pa.Field) -> bool:
+    try:
+        fit(pa.schema([batch.field(field.name)]), pa.schema([field]))
+    except InvalidError:
+        return False
+    return True
 
 
 def _newest(view: View, settings: WriteSettings, *, afresh: bool) -> View:

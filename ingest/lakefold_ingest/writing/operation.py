@@ -43,6 +43,20 @@ class Operation(Protocol):
 
 
 @runtime_checkable
+class ChecksColumns(Protocol):
+    """An `Operation` that may not fit a table for other reasons than values of the rows that are written.
+
+    It is asked before the table is created or gets columns for the batch: that stays if the batch fails.
+    """
+
+    def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
+        """Raises `InvalidError` if the batch can't be applied to a table with these columns.
+
+        `where` names the table in errors. `keeps_bad_rows`: rows that can't be applied are no reason.
+        """
+
+
+@runtime_checkable
 class KnowsContent(Protocol):
     """An `Operation` that says whether a batch that was folded before has the same rows now.
 
