@@ -330,10 +330,14 @@ however often the batch is run again, as long as the columns of the table stay t
   runs a batch that is not in the checkpoint again, and the committer recognises its key.
 - **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
   (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
-  With a `txnAppId` it fails instead, unless the table has only batch 0 of that app. Then the new batch 0
-  is taken for a repetition: its rows are left out, also those that the first one did not have, with a
-  warning if the number of rows or their columns differ. After the deletion of a checkpoint, give the
-  query another `txnAppId`.
+  With a `txnAppId` it fails instead. **If the table has only batch 0 of that app**, the new batch 0 has the
+  key of a repetition. It fails if the number of its rows or their columns differ from those of the first
+  one. If both are the same, or the rows are merged or have `badRecords`, it is taken for a repetition, and
+  its rows are left out without a warning. So don't give a `txnAppId` to a job that begins with a new
+  checkpoint each time (`availableNow` in a container whose disk is not kept), or give it one with the day in
+  it, and after the deletion of a checkpoint give the query another one. A batch 0 that is repeated after a
+  crash fails as well if its rows depend on the time or on another table and are more or fewer now:
+  start the query once with `onOlderBatch=skip`.
 - **Give each query a `txnAppId` of its own.** While two queries that share it are at the same batch, the
   table takes the second batch for a repetition of the first, and lacks its rows. The query fails then,
   except for the first batch after its start, which may be a repetition. `format` keeps the number of the

@@ -250,6 +250,31 @@ def test_the_newest_batch_with_other_rows_is_a_warning(
     assert all(text.endswith("its content is another than that of the first") for text in warnings)
 
 
+def test_a_first_batch_with_other_rows_is_that_of_a_query_whose_checkpoint_was_deleted(
+    bench: WritingBench,
+) -> None:
+    """A job that is run each day with a new checkpoint begins with batch 0 each time."""
+    more, narrower = rows(3, 4), Writer(rows(1, 2, 3).rows.select(["n"]))
+    with bench.committer():
+        bench.put(0, rows(1, 2, 3), in_order=True)
+        assert bench.put(0, rows(1, 2, 3), in_order=True) == Duplicate(2), "a restart after a crash"
+        for other in (more, narrower):
+            with pytest.raises(
+                InvalidError, match="batch 0 of app was folded before in version 2 with"
+            ) as caught:
+                bench.put(0, other, in_order=True)
+            assert "another app_id" in caught.value.hint
+        dropped = Duplicate(2, different_content=True)
+        assert bench.put(0, more, in_order=True, on_older_batch="skip") == dropped
+        assert bench.put(0, more) == dropped, "the batches of no query"
+        assert (more.calls, narrower.calls) == (0, 0)
+        lance.dataset(bench.table).update_config({"made": "by another client"})
+        with pytest.raises(InvalidError, match="checkpoint was deleted"):
+            bench.put(0, more, in_order=True)
+        assert isinstance(bench.put(0, more, app_id="another", in_order=True), Committed)
+    assert bench.numbers() == [1, 2, 3, 3, 4]
+
+
 def test_creates_the_table_and_folds_each_batch_once(bench: WritingBench) -> None:
     with bench.committer():
         assert isinstance(bench.put(0, rows(1, 2)), Committed)

@@ -259,8 +259,9 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "onOlderBatch",
         choice("raise", "skip"),
-        "what to do with a batch that was added before, as were later ones: the query's checkpoint is older "
-        "than the table, or another query has its `txnAppId`. `raise` fails the batch, `skip` leaves out its "
+        "what to do with a batch that was added before, as were later ones, or with a batch 0 that was added "
+        "before with more or fewer rows or other columns: the query's checkpoint is older than the table or "
+        "was deleted, or another query has its `txnAppId`. `raise` fails the batch, `skip` leaves out its "
         "rows",
         uses=frozenset({WriteUse.STREAM, WriteUse.SINK}),
         default="raise",

@@ -26,6 +26,10 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
   older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
   which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
+- A query whose checkpoint was deleted begins with batch 0 again. If the table has only that batch of its app,
+  the new one can't be distinguished from a repetition by its key, and content is compared: if the number of
+  rows or the columns differ, this raises as well. That is limited to batch 0, because a restart may
+  repeat any batch, and one whose rows depend on the time or on another table may have other rows then.
 """
 
 from __future__ import annotations
@@ -101,9 +105,9 @@ def put_batch(
     does. `may_repeat`: the batch may have been sent before. `write_s`: seconds that were spent before on
     writing the batch's files. Raises `InvalidError` if the rows don't fit the table, if the batch was folded
     before and rolled back since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded
-    before, as were later ones (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused
-    for good; `RetryError` if nothing answered in time or every attempt was refused; `StopError` if the log is
-    not the one it was.
+    before, as were later ones, or is batch 0 with other rows (unless `on_older_batch` is "skip");
+    `RefusedError` if the proposal is refused for good; `RetryError` if nothing answered in time or every
+    attempt was refused; `StopError` if the log is not the one it was.
     """
     batch = StartedBatch(settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s)
     with batch.at_work():
@@ -180,7 +184,13 @@ class StartedBatch:
             and self._settings.on_rolled_back == "raise"
         ):
             raise _rolled_back(result, self.key, table)
+        if isinstance(result, Duplicate) and self._is_other_first_batch(result):
+            raise _other_first_batch(result, self.key, table)
         return report
+
+    def _is_other_first_batch(self, result: Duplicate) -> bool:
+        """Whether a query begins anew under an app id whose batch 0 the table has, with other rows."""
+        return self._refuses_older and self.key.batch_id == 0 and result.different_content
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -472,6 +482,16 @@ def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
         f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
         where=table,
         hint=_ROLLED_BACK,
+    )
+
+
+def _other_first_batch(result: Duplicate, key: Key, table: str) -> InvalidError:
+    return InvalidError(
+        f"{key} was folded before {in_version(result)} with another number of rows or other columns: the "
+        "query's checkpoint was deleted, or another query uses this app_id; nothing was added",
+        where=table,
+        hint="give the sink another app_id, under which all of the query's batches are new; or, if the batch "
+        'only has other rows whenever it is run, on_older_batch="skip" for this start, to leave them out',
     )
 
 
