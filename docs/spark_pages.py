@@ -343,6 +343,11 @@ however often the batch is run again, as long as the columns of the table stay t
   except for the first batch after its start, which may be a repetition. `format` keeps the number of the
   last batch in the temporary folder of the driver's machine (`TMPDIR`), and logs a warning if it can't.
   With `wait=log` it fails at a later batch (`onRefused`), once the outcome is known.
+- **`wait=log`**: Spark may have each batch of `format` sent by another process of the driver's machine. They
+  share the list of batches without outcome in `TMPDIR` too, so `maxUnanswered` and `maxLag` are those of the
+  query. The outcomes of the last batches are read by nobody when a query ends, as each `availableNow` does:
+  a refusal is reported by the next run, before its first batch that has rows. Use `wait=commit` if the job's
+  end has to mean that all its rows are in the table; otherwise watch the dead letters.
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of

@@ -5,6 +5,7 @@ Promises: rolled-back-batches, older-batches, different-content (docs/operations
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ import pytest
 
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark.query_runs import sent_batches_noted
 from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
@@ -434,6 +436,64 @@ def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(benc
             assert waiting.result(PATIENCE_S) is None
             bench.put(4, rows(5))
     assert bench.numbers() == [1, 2, 3, 4, 5, 10]
+
+
+@dataclass
+class OtherProcesses:
+    """A streaming query of which each batch is sent by a process of its own, as `format` may do it."""
+
+    bench: WritingBench
+    folder: Path
+    run: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def put(self, batch_id: int, write: Writer, **given: float) -> None:
+        settings = replace(self.bench.settings, wait="log", **given)  # type: ignore[arg-type] # the test names the field
+        key = Key(APP, batch_id)
+        try:
+            with sent_batches_noted(self.run, key, settings, self.folder):
+                self.bench.put(batch_id, write, wait="log", **given)
+        finally:
+            close_clients()
+
+
+def test_with_wait_log_a_batch_waits_for_those_that_another_process_has_sent(
+    bench: WritingBench, tmp_path: Path
+) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
+    query, late = OtherProcesses(bench, tmp_path / "lakefold-7" / "query-runs"), rows(4)
+    query.put(1, rows(2))
+    query.put(2, rows(3))
+    with pytest.raises(RetryError, match="2 batches in the log have no outcome yet, the oldest for"):
+        query.put(3, late, max_unanswered=2, timeout_s=5.0)
+    with pytest.raises(RetryError, match="2 batches in the log have no outcome yet, the oldest for"):
+        query.put(3, late, max_lag_s=0.01, timeout_s=5.0)
+    assert late.calls == 0
+    bench.fold()
+    query.put(3, late, max_unanswered=1)
+    bench.fold()
+    assert bench.numbers() == [1, 2, 3, 4]
+
+
+def test_with_wait_log_a_process_learns_of_a_refusal_without_reading_all_dead_letters(
+    bench: WritingBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_dead_letters(*_: object, **__: object) -> None:
+        raise AssertionError("they are read once by each run")
+
+    with bench.committer():
+        bench.put(0, rows(1))
+    query = OtherProcesses(bench, tmp_path / "lakefold-7" / "query-runs")
+    query.put(1, rows(2))
+    lance.write_dataset(pa.table({"other": [1.5]}), bench.table, mode="overwrite")
+    bench.fold()
+    monkeypatch.setattr(log_client, "read_dead_letters", all_dead_letters)
+    other = Writer(pa.record_batch({"other": [2.5]}))
+    with pytest.raises(RefusedError, match=f"batch 1 of {APP} into .*: refused at "):
+        query.put(2, other)
+    query.put(2, other)
+    bench.fold()
+    assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5]
 
 
 def test_without_a_committer_the_batch_says_so_and_may_come_again(bench: WritingBench) -> None:

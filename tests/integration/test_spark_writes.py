@@ -504,12 +504,34 @@ def test_a_second_query_with_the_same_app_id_is_noticed(
     assert numbers(table) == [0, 1, 100]
 
 
+@pytest.mark.timeout(600)
+def test_a_query_that_does_not_wait_for_its_commits_adds_each_row_once(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    table, events = tmp_path / "t", tmp_path / "events"
+    events.mkdir()
+    for n in range(4):
+        (events / f"{n}.json").write_text(json.dumps({"n": n}))
+    frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(events))
+    writing = (
+        frame.writeStream.format("lakefold")
+        .options(**options(bootstrap, topic_names), wait="log", maxUnanswered=1)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        writing.start(str(table)).awaitTermination()
+        until(lambda: numbers(table) == [0, 1, 2, 3], "the last batch", seconds=240)
+    # The creation and the batches; without the limit all could be sent before the first is answered.
+    assert [type(each.result) for each in OwnLog.make(bootstrap, topic_names).answers()] == [Committed] * 5
+
+
 def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark makes another writer for the commit, which plans on a newer version of the table."""
     proposed: list[tuple[int, Key]] = []
 
-    def commit(plan: WritePlan, key: Key, _: object, *, in_order: bool) -> None:
-        assert in_order
+    def commit(plan: WritePlan, key: Key, _: object, *, in_order: bool, may_repeat: bool) -> None:
+        assert (in_order, may_repeat) == (True, True)
         proposed.append((plan.read_version, key))
 
     monkeypatch.setattr(WritePlan, "commit", commit)

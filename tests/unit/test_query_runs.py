@@ -101,7 +101,7 @@ def test_a_folder_that_others_may_write_to_is_not_used_and_stops_nothing(
     folder.parent.chmod(0o777)
     assert begun(run, 4, folder)
     assert list(folder.iterdir()) == []
-    assert "a second query with the same app id is not noticed; set TMPDIR" in caplog.text
+    assert "a second query with the same app id is not noticed, and with wait=log" in caplog.text
 
 
 def test_a_damaged_note_is_a_first_batch(run: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
-from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder
+from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.errors import InvalidError
@@ -110,7 +110,9 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         # Spark may commit each batch of a run in another process.
         batch = begin_batch(run_id, key, plan.settings, notes_folder())
         results = _results(messages)
-        batch.check(plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat))
+        with sent_batches_noted(run_id, key, plan.settings, notes_folder()):
+            report = plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat)
+        batch.check(report)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Removes the files of a batch that was not sent."""

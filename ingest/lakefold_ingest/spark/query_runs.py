@@ -9,19 +9,25 @@ the table. Nothing here knows Spark.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.writing.log_client import SentBatch, open_client
 from lakefold_ingest.writing.report import BatchReport, in_version
 from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
 
@@ -73,12 +79,52 @@ def begin_batch(
     if not run_id or key.batch_id is None or settings.on_older_batch == "skip":
         return RunBatch(key, settings.table, may_repeat=True)
     run = (run_id, settings.table, key.app_id)
-    note = None if folder is None else folder / hashlib.sha256("\n".join(run).encode()).hexdigest()
+    note = None if folder is None else _note(folder, *run)
     begun = max(_begun.get(run, -1), -1 if note is None else _read(note))
     _begun[run] = max(begun, key.batch_id)
     if note is not None:
-        _write(note, _begun[run])
+        _write(note, str(_begun[run]))
     return RunBatch(key, settings.table, may_repeat=begun < 0 or key.batch_id <= begun)
+
+
+@contextmanager
+def sent_batches_noted(run_id: str, key: Key, settings: WriteSettings, folder: Path) -> Iterator[None]:
+    """Notes which batches have no outcome when the block ends, if the run doesn't wait for outcomes.
+
+    At first it takes over what the process noted that sent the batch before: so a limit of unanswered batches
+    and a refusal are those of the run. Raises `RetryError` if no broker answers.
+    """
+    if settings.wait != "log" or not run_id:
+        yield
+        return
+    client = open_client(settings.kafka, settings.topics, settings.timeout_s)
+    note = _note(folder, run_id, settings.table, key.app_id).with_suffix(".sent")
+    sent = _read_sent(note)
+    if sent is not None:
+        client.take_over(settings.table, key.app_id, sent)
+    try:
+        yield
+    finally:
+        unanswered = client.unanswered(settings.table, key.app_id)
+        _write(note, json.dumps([astuple(each) for each in unanswered]))
+
+
+def _read_sent(note: Path) -> list[SentBatch] | None:
+    """Returns the batches that are noted, None if none were noted yet."""
+    try:
+        return [
+            SentBatch(batch_id, Position(LogId(*log), offset, topic), *more)
+            for batch_id, (log, offset, topic), *more in json.loads(note.read_text())
+        ]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        _warn(note, error)
+        return None
+
+
+def _note(folder: Path, *run: str) -> Path:
+    return folder / hashlib.sha256("\n".join(run).encode()).hexdigest()
 
 
 def notes_folder() -> Path:
@@ -97,13 +143,13 @@ def _read(note: Path) -> int:
         return -1
 
 
-def _write(note: Path, batch_id: int) -> None:
+def _write(note: Path, text: str) -> None:
     """Stores the note completely or not at all, in a folder that no other user can write to."""
     scratch = note.with_suffix(f".{os.getpid()}")
     try:
         if not note.exists():
             _prepare(note.parent)
-        scratch.write_text(str(batch_id))
+        scratch.write_text(text)
         scratch.replace(note)
     except OSError as error:
         _warn(note, error)
@@ -122,10 +168,11 @@ def _prepare(folder: Path) -> None:
 
 
 def _warn(note: Path, error: Exception) -> None:
-    """Logs that a second query with the same app id is not noticed; the batch is sent all the same."""
+    """Logs what is not noticed without the notes; the batch is sent all the same."""
     _LOGGER.warning(
-        "%s: which batches this query has begun can't be stored (%s), so a second query with the same "
-        "app id is not noticed; set TMPDIR of Spark's driver to a folder that it can write to",
+        "%s: which batches this query has begun or sent can't be stored (%s), so a second query with the "
+        "same app id is not noticed, and with wait=log each process counts its own batches; set TMPDIR of "
+        "Spark's driver to a folder that it can write to",
         note.parent,
         error,
     )

@@ -24,6 +24,7 @@ from lakefold_log.client.topics import MissingTopicError, describe
 from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
+from lakefold_protos.lakefold.log_pb2 import Claim, Envelope
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, RetryError
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakefold_log.client.topic_names import Topics
-    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
 
@@ -74,6 +74,21 @@ class Unanswered:
 
     batches: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch that was sent without waiting and has no known outcome, for another process to wait for.
+
+    `sent_at`: when, in seconds since 1970. `may_repeat`: it may have been sent before. `outcomes_from`: its
+    outcome is at or after this offset.
+    """
+
+    batch_id: int
+    position: Position
+    sent_at: float
+    may_repeat: bool
+    outcomes_from: int
 
 
 class LogClient:
@@ -159,11 +174,31 @@ class LogClient:
         waiter, proposer = self._waiter(envelope.table, chosen), self._sender(timeout_s)
         with waiter.lock:
             # No thread moves to the end of the outcomes before this one is noted.
+            outcomes_from = waiter.outcomes.offset
             sent = proposer.send(envelope, chosen, storage_options=storage_options)
             _say_if_slow(sent, envelope.table)
             position = proposer.position_of(sent)
-            waiter.note_unasked(position, envelope, may_repeat=may_repeat)
+            waiter.note_unasked(position, envelope, outcomes_from, may_repeat=may_repeat)
         return position
+
+    def unanswered(self, table: str, app_id: str) -> list[SentBatch]:
+        """Returns the batches that the app has sent by `send_unasked` and that have no known outcome."""
+        with self._lock:
+            waiters = [waiter for (name, _), waiter in self._waiters.items() if name == table]
+        return [sent for waiter in waiters for sent in waiter.sent_batches(app_id)]
+
+    def take_over(self, table: str, app_id: str, sent: Sequence[SentBatch]) -> None:
+        """Waits for these batches of the app, which another process has sent, in place of those known here.
+
+        That process has looked for refusals of earlier ones. Raises `RetryError` if no broker answers.
+        """
+        self._looked_up.add((table, app_id))
+        partitions = {each.position.log.partition for each in sent}
+        with self._lock:
+            partitions.update(partition for name, partition in self._waiters if name == table)
+        for partition in partitions:
+            own = [each for each in sent if each.position.log.partition == partition]
+            self._waiter(table, partition).take_over(table, app_id, own)
 
     def make_room(
         self, table: str, app_id: str, partition: int | None, most: Unanswered, timeout_s: float
@@ -299,11 +334,12 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class _Unasked:
-    """A proposal that was sent without waiting, when, and whether it may have been sent before."""
+    """A proposal that was sent without waiting: see `SentBatch`. `sent_at` is of the monotonic clock."""
 
     named: Envelope
     sent_at: float
     may_repeat: bool
+    outcomes_from: int
 
     def is_lost(self, outcome: Outcome) -> bool:
         """Returns whether its outcome says that its rows are not in the table, or may not be."""
@@ -338,16 +374,52 @@ class _Waiter:
                     self.outcomes.skip_to_end()
             self.asking += 1
 
-    def note_unasked(self, position: Position, envelope: Envelope, *, may_repeat: bool) -> None:
+    def note_unasked(
+        self, position: Position, envelope: Envelope, outcomes_from: int, *, may_repeat: bool
+    ) -> None:
         """Notes a proposal that was sent without waiting; the caller holds the lock.
 
         Its outcome is kept until it is asked for, even if those of many others are read before.
         """
-        self.unasked[position] = _Unasked(_named(envelope), time.monotonic(), may_repeat)
+        self.unasked[position] = _Unasked(_named(envelope), time.monotonic(), may_repeat, outcomes_from)
         self.outcomes.expect(position)
         while len(self.unasked) > MOST_UNANSWERED:
             oldest, _ = self.unasked.popitem(last=False)
             self.outcomes.forget(oldest)
+
+    def sent_batches(self, app_id: str) -> list[SentBatch]:
+        """Returns what the app has sent without waiting and has no known outcome, the oldest first."""
+        since_1970 = time.time() - time.monotonic()
+        with self.lock:
+            return [
+                SentBatch(
+                    each.named.batch_id,
+                    position,
+                    each.sent_at + since_1970,
+                    each.may_repeat,
+                    each.outcomes_from,
+                )
+                for position, each in self._of(app_id)
+            ]
+
+    def take_over(self, table: str, app_id: str, sent: Sequence[SentBatch]) -> None:
+        """See `LogClient.take_over`. A batch is identified by its key alone, whatever the format."""
+        since_1970 = time.time() - time.monotonic()
+        with self.lock:
+            known = dict(self._of(app_id))
+            for position in known:
+                del self.unasked[position]
+                if all(position != each.position for each in sent):
+                    self.outcomes.forget(position)
+            new = [each.outcomes_from for each in sent if each.position not in known]
+            for each in sent:
+                named = Envelope(table=table, app_id=app_id, batch_id=each.batch_id, claim=Claim())
+                self.unasked[each.position] = known.get(each.position) or _Unasked(
+                    named, each.sent_at - since_1970, each.may_repeat, each.outcomes_from
+                )
+                self.outcomes.expect(each.position)
+            if new:
+                self.outcomes.read_again_from(min(new))
 
     def leave(self) -> None:
         """Ends what `enter` began."""

@@ -98,6 +98,20 @@ class OutcomeWaiter(Closing):
             if self._reader.known_end - self._reader.position > _FAR_BEHIND:
                 self._reader.seek(self._reader.end_offset())
 
+    @property
+    def offset(self) -> int:
+        """The offset of the outcome that is read next. For any thread."""
+        return self._reader.position
+
+    def read_again_from(self, offset: int) -> None:
+        """Read the outcomes again from an offset on, or from the first that exists; never skip any.
+
+        Raises `RetryError` if no broker answers.
+        """
+        with self._turn(None):
+            if offset < self._reader.position:
+                self._reader.seek(max(offset, self._reader.start_offset()))
+
     def expect(self, position: Position) -> None:
         """Keeps the outcome of a proposal that was sent to `position`, once it is read, until `forget`.
 
