@@ -345,9 +345,10 @@ however often the batch is run again, as long as the columns of the table stay t
   With `wait=log` it fails at a later batch (`onRefused`), once the outcome is known.
 - **`wait=log`**: Spark may have each batch of `format` sent by another process of the driver's machine. They
   share the list of batches without outcome in `TMPDIR` too, so `maxUnanswered` and `maxLag` are those of the
-  query. The outcomes of the last batches are read by nobody when a query ends, as each `availableNow` does:
-  a refusal is reported by the next run, before its first batch that has rows. Use `wait=commit` if the job's
-  end has to mean that all its rows are in the table; otherwise watch the dead letters.
+  query. When a query ends, as each `availableNow` does, nobody has read the outcomes of its last batches: a
+  refusal of these is reported by the next run that has a batch. So use `wait=commit` if the job's end has to
+  mean that all of its rows are in the table, or call `wait_for_outcomes(query)` of the function that `sink`
+  returned, after `query.awaitTermination()`: it raises such a refusal. `format` has nothing like it.
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pytest
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.query_runs import sent_batches_noted
+from lakefold_ingest.spark.sink import Sink
 from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
@@ -436,6 +438,23 @@ def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(benc
             assert waiting.result(PATIENCE_S) is None
             bench.put(4, rows(5))
     assert bench.numbers() == [1, 2, 3, 4, 5, 10]
+
+
+def test_with_wait_log_the_last_batches_are_awaited_at_the_end(bench: WritingBench, tmp_path: Path) -> None:
+    settings = replace(bench.settings, wait="log")
+    other = refuse_a_batch(bench)
+    query: Any = SimpleNamespace(id="another")
+    Sink(settings).wait_for_outcomes(query)
+    query.id = APP
+    with pytest.raises(RefusedError, match=f"batch 1 of {APP} into .*: refused at "):
+        Sink(settings).wait_for_outcomes(query)
+    Sink(settings).wait_for_outcomes(query)
+    bench.put(2, other, wait="log")
+    with pytest.raises(RetryError, match="1 batches in the log have no outcome yet"):
+        Sink(replace(settings, timeout_s=0.5), APP).wait_for_outcomes(query)
+    bench.fold()
+    Sink(settings, APP).wait_for_outcomes(query)
+    Sink(replace(settings, table=canonical(tmp_path / "none"))).wait_for_outcomes(query)
 
 
 @dataclass

@@ -63,6 +63,19 @@ def test_rows_are_merged_and_deleted_by_their_keys(options: lakefold.WriteOption
     assert content(table) == {2: "kept"}
 
 
+def test_an_upsert_that_fails_leaves_the_columns_as_they_were(
+    options: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    created = lakefold.append(table, rows([1], "first"), **options)
+    wider = rows([2, 2], "new").append_column("more", [[1, 2]])
+    with pytest.raises(lakefold.BadKeysError):
+        lakefold.upsert(table, wider, keys="id", merge_schema=True, **options)
+    assert lance.dataset(table).version == created.version
+    lakefold.upsert(table, wider.slice(1), keys="id", merge_schema=True, **options)
+    assert lance.dataset(table).schema.names == ["id", "name", "more"]
+
+
 def test_appends_beside_an_upsert_delay_it_once(
     options: lakefold.WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

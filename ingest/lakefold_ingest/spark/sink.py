@@ -40,7 +40,7 @@ from lakefold_ingest.spark.small_batches import (
     rows_if_small,
     sum_of,
 )
-from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.writing.batch import put_batch, wait_for_outcomes
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from lakefold_ingest.merge.clauses import Clause, Merge
     from lakefold_ingest.operations.keyed_parts import KeyedOperation
@@ -130,6 +131,14 @@ class Sink:
             self.on_report(report)
         batch.check(report)
         return report.result
+
+    def wait_for_outcomes(self, query: StreamingQuery) -> None:
+        """Waits for the outcomes of the batches that a query has sent with `wait="log"`, after its end.
+
+        Raises `RefusedError` if one was refused (unless `on_refused` is "warn"), `RetryError` if one has no
+        outcome within the timeout.
+        """
+        wait_for_outcomes(self.settings, self.app_id or str(query.id))
 
     @contextmanager
     def _operation(self, frame: DataFrame, key: Key) -> Iterator[Operation]:

@@ -302,14 +302,8 @@ class StartedBatch:
             settings.max_unanswered, math.inf if settings.max_lag_s is None else settings.max_lag_s
         )
         reported, self._lag = client.make_room(view.uri, app_id, view.partition, most, settings.timeout_s)
-        refusals += reported
         self._wait_s += time.perf_counter() - begun
-        for refused in refusals:
-            LOGGER.warning("%s", refusal_text(refused))
-        if settings.on_rolled_back == "skip":
-            refusals = [each for each in refusals if not _is_rolled_back(each)]
-        if refusals and settings.on_refused == "raise":
-            raise _earlier_refused(refusals, self.key)
+        _check_refusals(settings, [*refusals, *reported], f"; {self.key} was not sent")
 
     def _propose(self, view: View, envelope: Envelope) -> None:
         """Sends the envelope, and waits until the log has it if the outcome isn't awaited."""
@@ -362,6 +356,29 @@ class StartedBatch:
             hint="restore the newest checkpoint, or give the sink another app_id and start the source "
             'where the table ends; on_older_batch="skip" leaves out the rows of all such batches',
         )
+
+
+def wait_for_outcomes(settings: WriteSettings, app_id: str) -> None:
+    """Waits until what this process has sent for the app without waiting has an outcome.
+
+    Raises `RefusedError` if a batch was refused (unless `on_refused` is "warn"), `RetryError` if one has no
+    outcome in time.
+    """
+    view = read_view(settings.table, settings.storage_options)
+    if view is not None:
+        none = Unanswered(1, math.inf)
+        refusals, _ = _client(settings).make_room(view.uri, app_id, view.partition, none, settings.timeout_s)
+        _check_refusals(settings, refusals)
+
+
+def _check_refusals(settings: WriteSettings, refusals: Sequence[Outcome], more: str = "") -> None:
+    """Logs refusals of batches that were sent earlier. Raises the first, with `more`, if that is wanted."""
+    for refused in refusals:
+        LOGGER.warning("%s", refusal_text(refused))
+    if settings.on_rolled_back == "skip":
+        refusals = [each for each in refusals if not _is_rolled_back(each)]
+    if refusals and settings.on_refused == "raise":
+        raise _earlier_refused(refusals, more)
 
 
 def open_or_create(
@@ -460,7 +477,7 @@ def _compared(view: View, key: Key, folded: Duplicate, content: str) -> Duplicat
     return replace(folded, different_content=view.differs(key, content))
 
 
-def _earlier_refused(refusals: Sequence[Outcome], key: Key) -> RefusedError:
+def _earlier_refused(refusals: Sequence[Outcome], more: str) -> RefusedError:
     first, others = refusals[0], len(refusals) - 1
     message = refusal_text(first) + (f" (and {others} more, see the log)" if others else "")
     hint = (
@@ -469,7 +486,7 @@ def _earlier_refused(refusals: Sequence[Outcome], key: Key) -> RefusedError:
     )
     if isinstance(first.result, Duplicate):
         hint = _ROLLED_BACK if _is_rolled_back(first) else SHARED_APP_ID
-    return RefusedError(f"{message}; {key} was not sent", outcome=first, where=first.table, hint=hint)
+    return RefusedError(f"{message}{more}", outcome=first, where=first.table, hint=hint)
 
 
 def _is_rolled_back(outcome: Outcome) -> bool:
