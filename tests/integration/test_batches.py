@@ -465,8 +465,8 @@ class OtherProcesses:
     folder: Path
     run: str = field(default_factory=lambda: str(uuid.uuid4()))
 
-    def put(self, batch_id: int, write: Writer, **given: float) -> None:
-        settings = replace(self.bench.settings, wait="log", **given)  # type: ignore[arg-type] # the test names the field
+    def put(self, batch_id: int, write: Writer, **given: Any) -> None:  # noqa: ANN401 - fields of the settings
+        settings = replace(self.bench.settings, wait="log", **given)
         key = Key(APP, batch_id)
         try:
             with sent_batches_noted(self.run, key, settings, self.folder):

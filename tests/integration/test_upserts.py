@@ -69,10 +69,11 @@ def test_an_upsert_that_fails_leaves_the_columns_as_they_were(
     table = tmp_path / "t"
     created = lakefold.append(table, rows([1], "first"), **options)
     wider = rows([2, 2], "new").append_column("more", [[1, 2]])
+    given: lakefold.WriteOptions = {**options, "merge_schema": True}
     with pytest.raises(lakefold.BadKeysError):
-        lakefold.upsert(table, wider, keys="id", merge_schema=True, **options)
+        lakefold.upsert(table, wider, keys="id", **given)
     assert lance.dataset(table).version == created.version
-    lakefold.upsert(table, wider.slice(1), keys="id", merge_schema=True, **options)
+    lakefold.upsert(table, wider.slice(1), keys="id", **given)
     assert lance.dataset(table).schema.names == ["id", "name", "more"]
 
 
