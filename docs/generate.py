@@ -336,8 +336,8 @@ def metrics() -> str:
         "Served in Prometheus' text format at `/metrics`, beside `/livez` and `/readyz`.",
         f"{committers}\n## Metrics of the maintainer\n\n`lakefold maintain` serves them in the same way, "
         f"each with the label `table`.\n\n{maintainers}\n## Metrics of Spark's sinks\n\n"
-        "`lakefold.spark.sink(…, metrics_port=…)` has the driver serve them, each with the labels `table` "
-        f"and `app_id`.\n\n{sinks}",
+        "`lakefold.spark.sink(…, metrics_port=…)` and `lakefold.spark.register(spark, metrics_port=…)` have "
+        f"the driver serve them, each with the labels `table` and `app_id`.\n\n{sinks}",
     )
 
 

@@ -12,6 +12,7 @@ from lakefold_ingest.options.write_options import (
     WriteUse,
     parameters_of,
 )
+from lakefold_ingest.spark.arrow_schema import VECTOR_SIZE
 from lakefold_reader.spark.options import OPTIONS, Use
 
 SPARK = """\
@@ -115,13 +116,14 @@ Each write is one proposal in the log, and a committer must run. If the table do
 created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit
 fail before anything is sent, with an error that names the columns and types.
 
-`toTable(name)` needs the option `path` as well, and writes there. Spark notes the name in its session catalog
-without the path, so the name can't be read: for a name to read by, use `CREATE TEMPORARY VIEW flights USING
-lakefold OPTIONS (path 's3://lake/flights.lance')`, and `start` to write.
+`toTable(name)` needs the option `table` (or `path`) as well, and writes there. Spark notes the name in its
+session catalog without the options, so the name can't be read: for a name to read by, use `CREATE TEMPORARY
+VIEW flights USING lakefold OPTIONS (path 's3://lake/flights.lance')`, and `start` to write.
 
 An option that isn't listed below is refused with the nearest one that is, and so is an option that this
 release doesn't support yet. Case doesn't matter. Options that begin with `kafka.` are passed to Kafka's
-client (librdkafka) without this prefix, options that begin with `storage.` or `storageOptions.` to the
+client (librdkafka) without this prefix; names that only the Java client has, as `kafka.sasl.jaas.config`, are
+refused with those to use instead. Options that begin with `storage.` or `storageOptions.` are passed to the
 store. What an option doesn't say comes from the environment of Spark's driver and from the file
 `config`, as for `lakefold` itself."""
 
@@ -211,7 +213,8 @@ under the same URI. `sink` checks this at its first batch, for any mode and howe
 read a file that the driver writes, and write one of their own, which is removed at once. A table that doesn't
 exist yet is checked at the second batch. A fault is an `InvalidError` that says what is missing. Each task
 that writes compares the release of pylance again, since executors may be added later. A data source can't run
-tasks before those of its batch, so `format("lakefold")` only has this second check.
+tasks before those of its batch. So with `format("lakefold")`, in any mode, the first task of each process
+checks the release of pylance, opens the table, and writes a file that is removed at once.
 
 ## File sizes
 
@@ -318,10 +321,15 @@ some examples. Columns that are missing or have another type are no bad rows: th
 With `badRecords` (in Python `bad_records`, also of `lakefold.append`, `upsert` and `apply_changes`) the
 batch goes on without these rows. They are appended to the table that it names, which is created if it does
 not exist, in the columns `table`, `app_id` and `batch_id` (for which batch they were meant), `column`,
-`reason` and `row` (the row as a JSON object, with Kafka's offset if the frame has it). Several tables may
-share one. The bad rows of a batch are a proposal of their own in the log, with a key made from the batch's,
-and are awaited before the batch is sent. So each of them is there once, wherever the process ends and
-however often the batch is run again, as long as the columns of the table stay the same in between.
+`reason` and `row` (the row as a JSON object). `badRecordsColumns` names columns of the batch that say where a
+row comes from: Kafka's `topic`, `partition`, `offset` and the message itself, or `_metadata.file_path` of a
+file under a name of its own. They go to the column `source` of the bad rows, as a JSON object, and not to the
+table ([an example](../cookbook.md)); the order of change events may be one of them.
+
+Several tables may share one table of bad rows. The bad rows of a batch are a proposal of their own in the
+log, with a key made from the batch's, and are awaited before the batch is sent. So each of them is in their
+table once, wherever the process ends and however often the batch is run again, as long as the columns of the
+table stay the same in between.
 
 ## Exactly once
 
@@ -367,11 +375,18 @@ attempts, and how far the committer is behind (with `wait=log`) are found elsewh
 
 - **In the log** of each batch: the logger `lakefold`, in the text and as the field `batch` of the record.
 - **Beside Spark's progress**: `lakefold.spark.progress(query)` returns `query.recentProgress` with the
-  figures of each batch under `lakefold`. This is for `sink`, in the driver's process.
-- **In Prometheus**: `sink(…, metrics_port=9464)` has the driver serve
-  [sums over its batches](metrics.md) at `127.0.0.1:9464/metrics`; `metrics_host` opens another address. All
-  sinks of a driver share them.
+  figures of each batch under `lakefold`. `sink` keeps those of 1,000 batches in the driver's process.
+  `format("lakefold")` commits in other processes of the driver's machine: they store those of the newest 100
+  batches of a query in the temporary folder (`TMPDIR`), which the driver's Python must share.
+- **In Prometheus**: `sink(…, metrics_port=9464)`, or `register(spark, metrics_port=9464)` for the streaming
+  queries of `format("lakefold")`, has the driver serve [sums over its batches](metrics.md) and a histogram of
+  file sizes at `127.0.0.1:9464/metrics`; `metrics_host` opens another address. All of a driver share them.
+  Failed batches of `format` are not counted.
 - **In your own code**: `sink` calls `on_report` with a `BatchReport` of each batch.
+- **In traces**: a batch of `sink` is a span if the driver's Python process is traced, and a batch of
+  `format("lakefold")` if the variables of OpenTelemetry are set for Spark's Python processes, as by
+  `spark.executorEnv.OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318`, with `lakefold[otel]` installed. The
+  committer's spans are below it, down to the version ([traces](../operations.md#traces)).
 
 `format("lakefold")` logs in a Python process of Spark; from Spark 4.1 on, the setting
 `spark.sql.pyspark.worker.logging.enabled` collects what such processes log
@@ -394,7 +409,9 @@ def spark_writes() -> str:
     where = (
         "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
         "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options`, `clauses`,\n"
-        "`target_rows_per_file`, `target_file_size`, `sort_by` and `driver_rows`.\n\n"
+        "`target_rows_per_file`, `target_file_size`, `sort_by` and `driver_rows`. `format` has no target of\n"
+        "file sizes, because a Python data source can't have Spark divide the rows anew: [repartition the\n"
+        "frame](#file-sizes). Batches never share a file, with either.\n\n"
     )
     return page(
         "Writing tables from Spark",
@@ -406,21 +423,48 @@ def spark_writes() -> str:
 
 SPARK_TYPES_TEXT = """\
 What a table stores for each type of Spark's columns. A test writes values at the edges of each (the
-smallest and largest, far dates, NaN, empty ones) with Spark and reads them by pylance. The same is stored
-inside arrays, maps and structs. A user-defined type is stored as its SQL type. A refused type is named
-before anything is written."""
+smallest and largest, far dates, NaN, empty ones) with Spark and reads them by pylance and delta-rs. The same
+is stored inside arrays, maps and structs. A user-defined type is stored as its SQL type. A refused type is
+named before anything is written."""
+SPARK_METADATA = f"""\
+## Metadata of columns
+
+If a write creates a Lance table or adds columns, the metadata of a column in Spark becomes that of its field,
+at any depth. So it can say what Lance reads in it; lance-spark has the same keys:
+
+```python
+# needs a Spark session
+from pyspark.sql.types import ArrayType, BinaryType, FloatType, LongType, StringType, StructType
+
+schema = (
+    StructType()
+    .add("id", LongType(), False, {{"lance-schema:unenforced-primary-key": "true"}})
+    .add("vector", ArrayType(FloatType()), True, {{"{VECTOR_SIZE}": 768}})
+    .add("text", StringType(), True, {{"lance-encoding:compression": "zstd"}})
+    .add("document", StringType(), True, {{"ARROW:extension:name": "arrow.json"}})
+    .add("picture", BinaryType(), True, {{"lance-encoding:blob": "true"}})
+)
+```
+
+- **`{VECTOR_SIZE}`** makes an array a list of fixed size, which vector indices need. A row with
+  another number of values can't be written. An array fits a column of vectors that the table has without this
+  metadata.
+- **`lance-encoding:blob`** needs data files before version 2.2 (`dataStorageVersion=2.1`). With files of
+  version 2.2 Lance stores blobs in another form, blob v2, which only pylance writes: a table with such a
+  column is not created, and rows for one that exists are refused by the name of the column.
+- **Other values** than texts are stored as JSON. A Delta table takes no metadata from Spark.
+"""
 
 
 def spark_types() -> str:
     """Returns the page of Spark's types."""
     rows = [
-        [f"`{kind.name}`", f"`{kind.stored}`" if kind.stored else "refused", kind.remark]
+        [f"`{kind.name}`", *(f"`{name}`" if name else "refused" for name in kind.in_tables), kind.remark]
         for kind in SPARK_TYPES
     ]
+    shown = table(["Spark", "Lance", "Delta", "remark"], rows)
     source = "docs/spark_types.py"
-    return page(
-        "Spark's types in tables", source, SPARK_TYPES_TEXT, table(["Spark", "Lance", "remark"], rows)
-    )
+    return page("Spark's types in tables", source, SPARK_TYPES_TEXT, f"{shown}\n{SPARK_METADATA}")
 
 
 def _write_uses(option: WriteOption) -> str:

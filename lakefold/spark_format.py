@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lakefold.writing.options import WriteOptions, write_settings
+from lakefold_ingest.spark.batch_metrics import MetricsAddress, count_stored
 from lakefold_ingest.spark.data_source import TableFormat
 from lakefold_reader.spark.data_source import PUSHDOWN
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
 
 
-def register(spark: SparkSession) -> None:
+def register(
+    spark: SparkSession, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1"
+) -> None:
     """Makes `format("lakefold")` known to a session, for reads and writes, of batches and of streams.
 
         register(spark)
@@ -25,8 +28,11 @@ def register(spark: SparkSession) -> None:
     Call it once for each session; the executors need lakefold installed, too. The options are those of
     docs/reference/spark.md and docs/reference/spark-writes.md. It also lets Python sources answer filters,
     which is off in Spark by default (`spark.sql.python.filterPushdown.enabled`); if that is turned off again,
-    Spark refuses to read tables.
+    Spark refuses to read tables. With `metrics_port` the driver serves the sums over the batches of the
+    session's streaming queries for Prometheus, as `sink` does. Raises `InvalidError` if it can't.
     """
+    if metrics_port is not None:
+        count_stored(spark, MetricsAddress(metrics_port, metrics_host))
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(LakefoldFormat)
 

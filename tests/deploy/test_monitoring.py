@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, FoldStatus, Metrics
-from lakefold_ingest.spark.batch_metrics import SinkMetrics
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark.batch_metrics import SinkMetrics, ended_batch
 from lakefold_ingest.writing.report import BatchReport
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
@@ -60,7 +61,7 @@ def served() -> dict[str, set[str]]:
 def written_by_spark() -> str:
     """What a driver serves whose sink has written a batch."""
     metrics = SinkMetrics()
-    metrics.note("t", "app", BatchReport(None))
+    metrics.note(ended_batch("t", Key("app", 0), "", BatchReport(None)))
     return generate_latest(metrics.registry).decode()
 
 

@@ -11,12 +11,19 @@ import pytest
 
 from lakefold.spark import sink
 from lakefold_ingest.lance.pylance_release import pylance_release
+from lakefold_ingest.merge.modes import merge_of
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark import executors
+from lakefold_ingest.spark.data_source import PlannedTasks
+from lakefold_ingest.spark.keyed_plan import plan_merge
+from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_maintenance.lance.names import is_unique
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage.local import LocalStorage
-from tests.merging import people
+from tests.merging import Folding, people
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,6 +113,49 @@ def test_what_a_process_can_not_read_or_write_is_its_fault(tmp_path: Path) -> No
     (table / "data" / "probe").write_bytes(executors._CONTENT)
     assert fault("data/probe") == "None"
     assert {each.name for each in (table / "data").iterdir()} == {file.name, "probe"}
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_task_of_the_format_finds_at_its_first_rows_that_its_process_can_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """A data source has no tasks but those of its batches. These rows are so few that no file is staged."""
+    table = tmp_path / "t"
+    lance.write_dataset(people([1]), str(table))
+    settings, schema, key = Folding(table).settings(), people([1]).schema, Key("app", 0)
+    given = read_write_options({"path": str(table)})
+    plan = (
+        plan_merge(settings, merge_of("upsert", "id", None, ()), schema, key)
+        if mode == "upsert"
+        else plan_write(given, settings, schema, key, use=WriteUse.BATCH, overwrite=False)
+    )
+
+    def fault(pylance: str = pylance_release() or "") -> str | None:
+        rows = iter(people([2]).to_batches())
+        result = PlannedTasks(plan, pylance).run(rows)
+        assert list(rows) == []
+        if result.fault is None:
+            return None
+        with pytest.raises(InvalidError, match="Spark's executors can't write the table") as caught:
+            plan.commit(key, [result])  # type: ignore[list-item]  # the plan's own result
+        assert "lakefold[ingest]" in caught.value.hint
+        return caught.value.message
+
+    assert "but the driver has 1.2.3" in str(fault("1.2.3"))
+    table.rename(tmp_path / "on the driver's disk")
+    assert "it is another disk or bucket" in str(fault())
+    (tmp_path / "on the driver's disk").rename(table)
+    files = set((table / "data").iterdir())
+
+    def refuse(storage: LocalStorage, path: str, _parts: object) -> None:
+        raise InvalidError("permission denied", where=f"{storage.uri}/{path}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "put", refuse)
+        assert "permission denied" in str(fault())
+    assert fault() is None
+    # What is left is a file of rows if they are appended.
+    assert len(set((table / "data").iterdir()) - files) == (mode == "append")
 
 
 def test_a_writer_needs_no_right_to_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,19 +5,34 @@ from __future__ import annotations
 import json
 import uuid
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
 
 from lakefold.local.ports import free_port
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, progress, serve
+from lakefold_ingest.spark import batch_metrics
+from lakefold_ingest.spark.batch_metrics import (
+    MOST_STORED,
+    MetricsAddress,
+    _count,
+    failures_noted,
+    note_batch,
+    progress,
+    serve,
+    store_batch,
+)
 from lakefold_ingest.writing.report import BatchFigures, BatchReport
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError
 
-FIGURES = BatchFigures(rows=10, files=2, bytes=300, write_s=0.5, wait_s=0.25, unanswered=3, lag_s=1.5)
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIGURES = BatchFigures(
+    rows=10, files=2, bytes=100_300, write_s=0.5, wait_s=0.25, unanswered=3, lag_s=1.5, sizes=(300, 100_000)
+)
 
 
 def query_of(run_id: str, *batches: int) -> Any:  # noqa: ANN401 - with what is read of Spark's query
@@ -36,7 +51,46 @@ def test_progress_has_the_figures_of_the_tables_of_each_batch() -> None:
     assert [each["table"] for each in now["lakefold"]] == ["file:///a", "file:///b"]
     shown = now["lakefold"][0]
     assert (shown["key"], shown["kind"], shown["version"]) == ("batch 7 of app", "committed", 4)
-    assert (shown["attempts"], shown["rows"], shown["bytes"], shown["lag_s"]) == (2, 10, 300, 1.5)
+    assert (shown["attempts"], shown["rows"], shown["bytes"], shown["lag_s"]) == (2, 10, 100_300, 1.5)
+    assert "sizes" not in shown
+
+
+def test_progress_has_the_figures_of_batches_that_other_processes_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, run = tmp_path / "lakefold-7" / "query-runs", str(uuid.uuid4())
+    monkeypatch.setattr(batch_metrics, "notes_folder", lambda: folder)
+    assert progress(query_of(run, 1))[0]["lakefold"] == []
+    report, table = BatchReport(Committed(4), attempts=2, figures=FIGURES), f"file:///{uuid.uuid4()}"
+    for batch_id in range(MOST_STORED + 2):
+        store_batch(folder, table, Key("app", batch_id), run, report)
+    store_batch(folder, "file:///a", Key("app", 2), str(uuid.uuid4()), report)
+    store_batch(folder, "file:///a", Key("app", 2), "", report)
+    shown = [each["lakefold"] for each in progress(query_of(run, 1, 2, MOST_STORED + 1))]
+    assert [len(tables) for tables in shown] == [0, 1, 1]
+    note_batch(table, Key("app", 2), run, report)
+    here, stored = progress(query_of(run, 2))[0]["lakefold"]
+    assert here == stored
+    for batch_id in (MOST_STORED - 1, MOST_STORED, MOST_STORED, MOST_STORED - 1):
+        _count(run, batch_id)
+    labels = {"table": table, "app_id": "app"}
+    # The one above, and those stored up to that one: two are not stored any more.
+    registry = batch_metrics._metrics.registry
+    assert registry.get_sample_value("lakefold_sink_rows_total", labels) == 10 * (1 + MOST_STORED - 1)
+    assert registry.get_sample_value("lakefold_sink_file_bytes_count", labels) == 2 * MOST_STORED
+    assert {path.suffix for path in folder.iterdir()} == {".figures"}
+    for path in folder.iterdir():
+        path.write_text("{")
+    assert len(progress(query_of(run, 2))[0]["lakefold"]) == 1
+    assert "can't be read" in caplog.text
+
+
+def test_figures_that_can_not_be_stored_stop_no_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    store_batch(tmp_path / "file" / "f", "file:///a", Key("app", 1), "run", BatchReport(Committed(4)))
+    assert "the figures of batch 1 of app can't be stored for progress" in caplog.text
 
 
 def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> None:
@@ -55,7 +109,10 @@ def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> No
         f'lakefold_sink_batches_total{{app_id="app",kind="sent",table="{table}"}} 2.0',
         f'lakefold_sink_batches_total{{app_id="app",kind="failed",table="{table}"}} 1.0',
         f"lakefold_sink_rows_total{{{of}}} 20.0",
-        f"lakefold_sink_bytes_total{{{of}}} 600.0",
+        f"lakefold_sink_bytes_total{{{of}}} 200600.0",
+        f'lakefold_sink_file_bytes_bucket{{app_id="app",le="65536.0",table="{table}"}} 2.0',
+        f'lakefold_sink_file_bytes_bucket{{app_id="app",le="262144.0",table="{table}"}} 4.0',
+        f"lakefold_sink_file_bytes_count{{{of}}} 4.0",
         f'lakefold_sink_seconds_total{{app_id="app",step="write",table="{table}"}} 1.0',
         f"lakefold_sink_repeated_proposals_total{{{of}}} 2.0",
         f"lakefold_sink_unanswered_batches{{{of}}} 3.0",

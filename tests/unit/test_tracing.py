@@ -17,7 +17,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from lakefold_committer.observability.spans import MOST_KEPT, MOST_LINKS, Exporting, PartitionSpans
 from lakefold_committer.observability.traces import NO_TRACES
-from lakefold_committer.observability.tracing import exporters_wanted, tracing_from
+from lakefold_committer.observability.tracing import tracing_from
+from lakefold_log.write.trace_export import exporters_wanted
 from lakefold_log.write.tracing import headers_from, sending
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import (

@@ -12,35 +12,29 @@ are lost and nothing else waits.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from itertools import islice
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.trace import Link, SpanKind, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lakefold_committer.observability.metrics import operation_of
-from lakefold_committer.observability.traces import HTTP, INSTALL, OTLP, Answer
+from lakefold_log.write.trace_export import provider_of
 from lakefold_log.write.tracing import TRACEPARENT
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Undecodable
-from lakefold_table.errors import InvalidError
 from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, SpanContext, Tracer
 
+    from lakefold_committer.observability.traces import Answer
     from lakefold_log.read.consumer import Headers
     from lakefold_table.position import LogId
 
@@ -51,7 +45,6 @@ MOST_KEPT: Final = 10_000
 """How many groups without an answer are kept for a partition; the oldest are dropped first."""
 CLOSE_SECONDS: Final = 5.0
 _SECOND_NS: Final = 1_000_000_000
-_PACKAGES: Final = {f"{OTLP} {HTTP}": "otlp_proto_http", f"{OTLP} grpc": "otlp_proto_grpc"}
 _W3C: Final = TraceContextTextMapPropagator()
 
 Times = tuple[int, int]
@@ -65,10 +58,7 @@ class Exporting:
     """
 
     def __init__(self, exporters: Sequence[str]) -> None:
-        opened = [_exporter(name) for name in exporters]
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        for exporter in opened:
-            self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._provider = provider_of(exporters, SERVICE)
         self._tracer = self._provider.get_tracer("lakefold")
 
     def partition(self, log: LogId, topic: str) -> PartitionSpans:
@@ -80,25 +70,6 @@ class Exporting:
         last = Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         start_thread(last)
         last.join(CLOSE_SECONDS)
-
-
-def _exporter(name: str) -> SpanExporter:
-    if name == "console":
-        # stdout is for the output of the verb.
-        return ConsoleSpanExporter(out=sys.stderr)
-    known = entry_points(group="opentelemetry_traces_exporter", name=_PACKAGES.get(name, name))
-    for entry_point in known:
-        exporter: SpanExporter = entry_point.load()()
-        return exporter
-    other = f"install the package that contains it, or use {OTLP} with {HTTP}"
-    hint = INSTALL if name == f"{OTLP} {HTTP}" else other
-    raise InvalidError(f"traces are switched on, but the exporter {name} is not installed", hint=hint)
-
-
-def _resource() -> Resource:
-    resource = Resource.create()
-    unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
-    return resource.merge(Resource({SERVICE_NAME: SERVICE})) if unnamed else resource
 
 
 @dataclass(slots=True)

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry, Outcome, Undecodable
     from lakefold_table.position import LogId
 
-INSTALL: Final = "pip install 'lakefold[otel]'"
-OTLP: Final = "otlp"
-HTTP: Final = "http/protobuf"
-
 Answer = tuple["Message", "Entry | Undecodable", "Outcome"]
 """A message of the log, the entry in it, and its outcome."""
 

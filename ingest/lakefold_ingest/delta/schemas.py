@@ -40,6 +40,8 @@ _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (types.is_fixed_size_binary, "binary"),
 )
 """The names of simple types. The first that fits counts; unsigned numbers get the next wider type."""
+_VARIANT: Final = b"variant"
+"""The metadata by which Spark marks the struct of binaries to which it converts a variant."""
 
 
 def schema_text(fields: Iterable[Members]) -> str:
@@ -84,6 +86,9 @@ def _type(kind: pa.DataType, path: str) -> object:
     if types.is_dictionary(kind):
         return _type(kind.value_type, path)
     if types.is_struct(kind):
+        if any(_VARIANT in (field.metadata or {}) for field in kind):
+            hint = "give it as a string, by to_json(column)"
+            raise InvalidError("variants are not built for Delta tables", where=path, hint=hint)
         return {
             "type": "struct",
             "fields": [

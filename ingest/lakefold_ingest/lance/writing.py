@@ -9,6 +9,7 @@ from lakefold_ingest.lance.envelopes import creation
 from lakefold_ingest.lance.evolution import LanceEvolution
 from lakefold_ingest.lance.new_columns import check_structs
 from lakefold_ingest.lance.view import LanceView
+from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_reader.lance.fragments import added_fragments
 from lakefold_reader.lance.versions import head_of
@@ -73,6 +74,8 @@ class LanceWriting:
         version = file_version(settings.data_storage_version)
         check_structs(schema, version)
         fields = schema_from_arrow(schema, version)
+        # Else the table would be created, and then no row could be written.
+        fit(schema, schema_to_arrow(fields.fields, fields.metadata), settings.table)
         return creation(settings.table, key.app_id or key.own_uuid, fields, options)
 
     def evolution(self, settings: TableSettings) -> LanceEvolution:

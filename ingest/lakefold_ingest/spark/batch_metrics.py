@@ -3,25 +3,38 @@
 Spark's progress of a query has no room for figures of Python: only sinks of the JVM report some, and
 `DataFrame.observe` computes them from rows. So `sink` keeps the figures of the newest batches in the driver's
 process, from which `progress` takes them, and serves sums of them if it has a port. A batch of
-`format("lakefold")` ends in another process of Spark's, so its figures are in that process's log only.
+`format("lakefold")` ends in another process of Spark's on the driver's machine, which stores its figures
+beside the notes of runs (`query_runs`). `progress` and what counts for Prometheus read them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import os
 import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from lakefold_ingest.spark.query_runs import notes_folder, prepare_notes
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lakefold_ingest.proposals.key import Key
@@ -29,9 +42,25 @@ if TYPE_CHECKING:
 
 MOST_KEPT: Final = 1000
 """The number of batches whose figures are kept. Spark keeps the progress of a query's newest 100."""
+MOST_STORED: Final = 100
+"""The number of batches of a run whose figures are stored for another process."""
 LABELS: Final = ("table", "app_id")
+FILE_SIZES: Final = tuple(4**power for power in range(8, 16))
+"""The bounds of the sizes that are counted: from 64 KiB to 1 GiB."""
+LOGGER = logging.getLogger("lakefold")
 FAILED: Final = "failed"
 """The kind of a batch that ended by an error. Spark runs it again if the query is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedBatch:
+    """A batch that ended: its run, its number and app, what `progress` shows of it, and its files' sizes."""
+
+    run_id: str
+    batch_id: int | None
+    app_id: str
+    shown: dict[str, Any]
+    sizes: Sequence[int]
 
 
 class SinkMetrics:
@@ -45,6 +74,13 @@ class SinkMetrics:
         self._rows = self._counter("rows_total", "Rows in the files of proposals")
         self._files = self._counter("files_total", "Data files that proposals name")
         self._bytes = self._counter("bytes_total", "Bytes of these files")
+        self._sizes = Histogram(
+            "lakefold_sink_file_bytes",
+            "Sizes of the data files that proposals name, in bytes",
+            LABELS,
+            buckets=FILE_SIZES,
+            registry=self.registry,
+        )
         self._seconds = self._counter(
             "seconds_total",
             "Seconds of batches, by step: write (files), send (until the log has the proposal), wait (until "
@@ -59,19 +95,20 @@ class SinkMetrics:
         )
         self._lag = self._gauge("lag_seconds", "For how long the oldest of these had no outcome")
 
-    def note(self, table: str, app_id: str, report: BatchReport) -> None:
+    def note(self, batch: EndedBatch) -> None:
         """Adds a batch."""
-        figures, labels = report.figures, (table, app_id)
-        self._batches.labels(*labels, report.kind).inc()
-        self._rows.labels(*labels).inc(figures.rows)
-        self._files.labels(*labels).inc(figures.files)
-        self._bytes.labels(*labels).inc(figures.bytes)
-        steps = {"write": figures.write_s, "send": figures.send_s, "wait": figures.wait_s}
-        for step, seconds in steps.items():
-            self._seconds.labels(*labels, step).inc(seconds)
-        self._repeats.labels(*labels).inc(max(report.attempts - 1, 0))
-        self._unanswered.labels(*labels).set(figures.unanswered)
-        self._lag.labels(*labels).set(figures.lag_s)
+        shown, labels = batch.shown, (batch.shown["table"], batch.app_id)
+        self._batches.labels(*labels, shown["kind"]).inc()
+        self._rows.labels(*labels).inc(shown["rows"])
+        self._files.labels(*labels).inc(shown["files"])
+        self._bytes.labels(*labels).inc(shown["bytes"])
+        for size in batch.sizes:
+            self._sizes.labels(*labels).observe(size)
+        for step in ("write", "send", "wait"):
+            self._seconds.labels(*labels, step).inc(shown[f"{step}_s"])
+        self._repeats.labels(*labels).inc(max(shown["attempts"] - 1, 0))
+        self._unanswered.labels(*labels).set(shown["unanswered"])
+        self._lag.labels(*labels).set(shown["lag_s"])
 
     def note_failure(self, table: str, app_id: str) -> None:
         """Adds a batch that ended by an error."""
@@ -96,29 +133,64 @@ class MetricsAddress:
             raise InvalidError(f"{self.port} is no port", where="metrics_port", hint="give one below 65536")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A batch that ended: the run of its query, its number, and what `progress` shows of it."""
-
-    run_id: str
-    batch_id: int | None
-    shown: dict[str, Any]
-
-
 _lock = threading.Lock()
 _metrics = SinkMetrics()
 _served: set[MetricsAddress] = set()
-_kept: deque[_Kept] = deque(maxlen=MOST_KEPT)
+_kept: deque[EndedBatch] = deque(maxlen=MOST_KEPT)
+_counted: dict[str, int] = {}
+"""The highest batch of each run that was added of those that are stored."""
 
 
 def note_batch(table: str, key: Key, run_id: str | None, report: BatchReport) -> None:
     """Keeps the figures of a batch of a query's run; of a batch that no query runs, only the sums."""
-    shown = {"table": table, "key": str(key), "kind": report.kind, "version": report.version}
-    shown |= {"attempts": report.attempts, **asdict(report.figures)}
+    batch = ended_batch(table, key, run_id or "", report)
     with _lock:
-        _metrics.note(table, key.app_id, report)
+        _metrics.note(batch)
         if run_id:
-            _kept.append(_Kept(run_id, key.batch_id, shown))
+            _kept.append(batch)
+
+
+def store_batch(folder: Path, table: str, key: Key, run_id: str, report: BatchReport) -> None:
+    """Stores the figures of a batch for `progress` in the driver's process, with those of the newest ones.
+
+    `folder`: that of the notes of runs. An error is logged: the batch is in the table all the same.
+    """
+    if not run_id:
+        return
+    line = json.dumps(asdict(ended_batch(table, key, run_id, report)))
+    note = _note(folder, run_id)
+    scratch = note.with_suffix(f".{os.getpid()}")
+    try:
+        if not note.exists():
+            prepare_notes(folder)
+        lines = note.read_text().splitlines() if note.exists() else []
+        scratch.write_text("\n".join([*lines[1 - MOST_STORED :], line]))
+        scratch.replace(note)
+    except OSError as error:
+        LOGGER.warning("%s: the figures of %s can't be stored for progress: %s", note.parent, key, error)
+
+
+def ended_batch(table: str, key: Key, run_id: str, report: BatchReport) -> EndedBatch:
+    """Returns what is kept of a batch. `run_id`: "" if no query runs it."""
+    shown: dict[str, Any] = {"table": table, "key": str(key), "kind": report.kind, "version": report.version}
+    shown |= {"attempts": report.attempts, **report.figures.shown}
+    return EndedBatch(run_id, key.batch_id, key.app_id, shown, report.figures.sizes)
+
+
+def _note(folder: Path, run_id: str) -> Path:
+    return folder / f"{hashlib.sha256(run_id.encode()).hexdigest()}.figures"
+
+
+def _stored(folder: Path, run_id: str) -> list[EndedBatch]:
+    """Returns the batches of a run whose figures other processes have stored."""
+    try:
+        lines = _note(folder, run_id).read_text().splitlines()
+        return [EndedBatch(**json.loads(line)) for line in lines]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        LOGGER.warning("%s: the figures of the run %s can't be read: %s", folder, run_id, error)
+        return []
 
 
 @contextmanager
@@ -148,15 +220,53 @@ def serve(address: MetricsAddress) -> None:
         _served.add(address)
 
 
+def count_stored(spark: SparkSession, address: MetricsAddress) -> None:
+    """Serves the sums of this process, to which batches that other processes commit are added.
+
+    These are the batches of `format("lakefold")` of all streaming queries of the session, once Spark reports
+    their progress. Raises as `serve`.
+    """
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Counting(StreamingQueryListener):
+        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+            pass
+
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+            _count(str(event.progress.runId), event.progress.batchId)
+
+        def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+            pass
+
+        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+            _counted.pop(str(event.runId), None)
+
+    serve(address)
+    spark.streams.addListener(Counting())
+
+
+def _count(run_id: str, batch_id: int) -> None:
+    """Adds what is stored of a run's batches up to this one, unless they were added before."""
+    stored = _stored(notes_folder(), run_id)
+    with _lock:
+        before = _counted.get(run_id, -1)
+        for batch in stored:
+            if batch.batch_id is not None and before < batch.batch_id <= batch_id:
+                _metrics.note(batch)
+        _counted[run_id] = max(before, batch_id)
+
+
 def progress(query: StreamingQuery) -> list[dict[str, Any]]:
     """Returns the recent progress of a query, as Spark reports it, with the figures of its batches.
 
     Each entry is Spark's own, with one more key, `lakefold`: a list with the figures of each table into which
-    sinks of this process have written the batch. It is empty if they wrote none, or more than 1,000 batches
-    ago.
+    sinks of this process, or `format("lakefold")` on this machine, have written the batch. It is empty if
+    they wrote none, or more than 1,000 batches ago (100 of `format`).
     """
+    run_id = str(query.runId)
     with _lock:
-        kept = [each for each in _kept if each.run_id == str(query.runId)]
+        kept = [each for each in _kept if each.run_id == run_id]
+    kept += _stored(notes_folder(), run_id)
     return [
         {
             **(entry := json.loads(each.json)),

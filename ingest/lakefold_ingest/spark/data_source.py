@@ -9,20 +9,26 @@ Spark counts are committed: files of a repeated or speculative attempt are in no
 from __future__ import annotations
 
 import logging
+import os
 from abc import abstractmethod
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.options.given import GivenWrite, read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.batch_metrics import store_batch
+from lakefold_ingest.spark.executors import own_fault
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
+from lakefold_log.write.trace_export import spans_exported
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.errors import InvalidError
 
@@ -63,21 +69,39 @@ class StreamMessage(WrittenMessage):
     run_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTasks:
+    """What a plan has the tasks do. `pylance`: the driver's release."""
+
+    plan: Plan
+    pylance: str = field(default_factory=lambda: pylance_release() or UNKNOWN)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
+        """Runs a task. The first one of a process finds out at first whether that can write the table."""
+        fault = own_fault(self.plan.settings, self.pylance)
+        if fault is None:
+            return self.plan.run(batches)
+        for _ in batches:
+            pass
+        return self.plan.failed(fault)
+
+
 class FrameWriter(DataSourceArrowWriter):
     """Writes one batch: `frame.write`."""
 
     def __init__(self, plan: Plan, key: Key) -> None:
+        self._tasks = PlannedTasks(plan)
         self._plan = plan
         self._key = key
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task as files, or stages them for the driver."""
-        return WrittenMessage(self._plan.run(iterator))
+        return WrittenMessage(self._tasks.run(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
-        _log_each_batch()
-        self._plan.commit(self._key, _results(messages))
+        with _observed():
+            self._plan.commit(self._key, _results(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the files of a batch that was not sent."""
@@ -88,6 +112,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
     """Writes the batches of a streaming query: `frame.writeStream`."""
 
     def __init__(self, plan: Plan, app_id: str | None) -> None:
+        self._tasks = PlannedTasks(plan)
         self._plan = plan
         self._app_id = app_id
 
@@ -97,21 +122,22 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         query_id, run_id = (
             ("" if context is None else context.getLocalProperty(name) or "") for name in (QUERY_ID, RUN_ID)
         )
-        return StreamMessage(self._plan.run(iterator), self._plan, query_id, run_id)
+        return StreamMessage(self._tasks.run(iterator), self._plan, query_id, run_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
-        _log_each_batch()
         written = [cast("StreamMessage", message) for message in messages]
         app_id = self._app_id or next((message.query_id for message in written), "")
         # The tasks relied on the plan of another process, which may have read an older version of the table.
         plan = written[0].plan if written else self._plan
         run_id, key = next((message.run_id for message in written), ""), Key(app_id, batchId)
         # Spark may commit each batch of a run in another process.
-        batch = begin_batch(run_id, key, plan.settings, notes_folder())
+        folder = notes_folder()
+        batch = begin_batch(run_id, key, plan.settings, folder)
         results = _results(messages)
-        with sent_batches_noted(run_id, key, plan.settings, notes_folder()):
+        with _observed(), sent_batches_noted(run_id, key, plan.settings, folder):
             report = plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat)
+        store_batch(folder, plan.settings.table, key, run_id, report)
         batch.check(report)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -162,12 +188,15 @@ class TableFormat(LakefoldSource):
         return plan_write(given, settings, rows, key, use=use, overwrite=overwrite)
 
 
-def _log_each_batch() -> None:
-    """Lets the logger `lakefold` log batches in this process of Spark's.
+@contextmanager
+def _observed() -> Iterator[None]:
+    """Has a batch logged and traced in this process of Spark's, which no application sets up.
 
     Spark collects the records if its user enabled that, but leaves Python's default level, which drops them.
     """
     logging.getLogger("lakefold").setLevel(logging.INFO)
+    with spans_exported(os.environ):
+        yield
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Any]:

@@ -1,14 +1,15 @@
 """Checks when a query begins that Spark's executors can write its table.
 
 The driver merges small batches itself. Without the check a query could run for hours until a large batch
-shows that the executors lack a package or the rights to the table's store.
+shows that the executors lack a package or the rights to the table's store. `sink` checks by tasks of its own.
+A data source can't run any before those of its batch, so each of its processes checks itself at first.
 """
 
 from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ _HINT: Final = (
     "the executors need lakefold[ingest] in the driver's releases, and access to the table under the same "
     "URI, with the same storage options"
 )
+_able: Final[set[tuple[str, ...]]] = set()
+"""The tables that this process can write, with the options of their stores."""
 _checked: Final[WeakKeyDictionary[SparkContext, set[str]]] = WeakKeyDictionary()
 """The tables, by the application of Spark: asking the JVM for its id would cost each batch two calls."""
 
@@ -63,6 +66,26 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
     finally:
         remove_files(settings.table, settings.storage_options, [probe], _REASON)
     checked.add(settings.table)
+
+
+def own_fault(settings: WriteSettings, pylance: str) -> tuple[str, str, str] | None:
+    """Returns why this process can't write a table that exists: message, location, hint. None: it can.
+
+    `pylance`: the driver's release. Checks once for each table. Raises as the table's store does if it is
+    busy or can't be reached.
+    """
+    table = (settings.table, pylance, *map(str, sorted(settings.storage_options.items())))
+    if table in _able:
+        return None
+    try:
+        check_pylance(pylance, settings.table)
+        if read_view(settings.table, settings.storage_options, afresh=True) is None:
+            _raise_elsewhere(f"the table {settings.table}")
+        _put_probe(settings.table, settings.storage_options)
+    except InvalidError as error:
+        return f"Spark's executors can't write the table: {error.message}", settings.table, _HINT
+    _able.add(table)
+    return None
 
 
 def _check(spark: SparkSession, settings: WriteSettings, probe: str) -> None:
@@ -118,8 +141,18 @@ def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> 
     except FileNotFoundError:
         content = b""
     if content != _CONTENT:
-        message = f"a file that the driver has written to {table} is not there: it is another disk or bucket"
-        raise InvalidError(message)
+        _raise_elsewhere(f"a file that the driver has written to {table}")
+    _put_probe(table, storage_options)
+
+
+def _raise_elsewhere(what: str) -> NoReturn:
+    message = f"{what} is not there: it is another disk or bucket"
+    raise InvalidError(message)
+
+
+def _put_probe(table: str, storage_options: Mapping[str, str]) -> None:
+    """Writes a file and removes it again."""
+    storage = open_storage(table, storage_options)
     own = data_path(f"{uuid.uuid4().hex}_probe.lance")
     storage.put(own, [_CONTENT])
     remove_files(table, storage_options, [own], _REASON)

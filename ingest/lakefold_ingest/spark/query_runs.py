@@ -148,14 +148,14 @@ def _write(note: Path, text: str) -> None:
     scratch = note.with_suffix(f".{os.getpid()}")
     try:
         if not note.exists():
-            _prepare(note.parent)
+            prepare_notes(note.parent)
         scratch.write_text(text)
         scratch.replace(note)
     except OSError as error:
         _warn(note, error)
 
 
-def _prepare(folder: Path) -> None:
+def prepare_notes(folder: Path) -> None:
     """Creates the folder, and removes the notes of runs that ended long ago."""
     for each in (folder.parent, folder):
         each.mkdir(mode=0o700, exist_ok=True)

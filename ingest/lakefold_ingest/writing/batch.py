@@ -38,7 +38,7 @@ import logging
 import math
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, read_view
@@ -175,7 +175,7 @@ class StartedBatch:
         )
         level = logging.WARNING if report.is_doubtful else logging.INFO
         table, cost = self._settings.table, f"; {figures}" if report.is_sent else ""
-        fields = {"table": table, "key": str(self.key), "kind": report.kind, **asdict(figures)}
+        fields = {"table": table, "key": str(self.key), "kind": report.kind, **figures.shown}
         LOGGER.log(level, "%s into %s: %s%s", self.key, table, report, cost, extra={"batch": fields})
         result = report.result
         if (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from lakefold_ingest.formats import format_of
@@ -18,10 +18,11 @@ Kind = Literal["committed", "duplicate", "sent", "empty"]
 class BatchFigures:
     """What a batch cost.
 
-    `rows`, `files`, `bytes`: of the new data files; `smallest_file`, `largest_file`: their bytes. `write_s`,
-    `send_s`, `wait_s`: the seconds until the files were written and the envelope was built, until the log had
-    it, and until its outcome was known; of all attempts. `unanswered`: how many earlier batches had no
-    outcome when it was sent without waiting, the oldest for `lag_s` seconds; else zeros.
+    `rows`, `files`, `bytes`: of the new data files; `sizes`: the bytes of each, `smallest_file` and
+    `largest_file` those of two. `write_s`, `send_s`, `wait_s`: the seconds until the files were written and
+    the envelope was built, until the log had it, and until its outcome was known; of all attempts.
+    `unanswered`: how many earlier batches had no outcome when it was sent without waiting, the oldest for
+    `lag_s` seconds; else zeros.
     """
 
     rows: int = 0
@@ -34,6 +35,12 @@ class BatchFigures:
     largest_file: int = 0
     unanswered: int = 0
     lag_s: float = 0.0
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> dict[str, float]:
+        """Returns the figures by their names, without the size of each file."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "sizes"}
 
     def __str__(self) -> str:
         lag = f"; {self.unanswered} earlier batches have no outcome, the oldest for {self.lag_s:.3f} s"
@@ -124,6 +131,7 @@ def figures_of(envelope: Envelope, write_s: float, send_s: float, wait_s: float)
         wait_s=wait_s,
         smallest_file=min(sizes, default=0),
         largest_file=max(sizes, default=0),
+        sizes=tuple(sizes),
     )
 
 
