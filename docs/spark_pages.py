@@ -438,11 +438,11 @@ from pyspark.sql.types import ArrayType, BinaryType, FloatType, LongType, String
 
 schema = (
     StructType()
-    .add("id", LongType(), False, {{"lance-schema:unenforced-primary-key": "true"}})
-    .add("vector", ArrayType(FloatType()), True, {{"{VECTOR_SIZE}": 768}})
-    .add("text", StringType(), True, {{"lance-encoding:compression": "zstd"}})
-    .add("document", StringType(), True, {{"ARROW:extension:name": "arrow.json"}})
-    .add("picture", BinaryType(), True, {{"lance-encoding:blob": "true"}})
+    .add("id", LongType(), nullable=False, metadata={{"lance-schema:unenforced-primary-key": "true"}})
+    .add("vector", ArrayType(FloatType()), metadata={{"{VECTOR_SIZE}": 768}})
+    .add("text", StringType(), metadata={{"lance-encoding:compression": "zstd"}})
+    .add("document", StringType(), metadata={{"ARROW:extension:name": "arrow.json"}})
+    .add("picture", BinaryType(), metadata={{"lance-encoding:blob": "true"}})
 )
 ```
 

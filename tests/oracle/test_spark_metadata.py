@@ -26,11 +26,11 @@ VECTOR = {"arrow.fixed-size-list.size": 2}
 BLOB = {"lance-encoding:blob": "true"}
 COLUMNS = (
     StructType()
-    .add("id", LongType(), False, {"lance-schema:unenforced-primary-key": "true"})  # noqa: FBT003 - nullable
-    .add("text", StringType(), True, {"lance-encoding:compression": "zstd", "comment": "of a user"})  # noqa: FBT003
-    .add("document", StringType(), True, {"ARROW:extension:name": "arrow.json"})  # noqa: FBT003
-    .add("vector", ArrayType(FloatType()), True, VECTOR)  # noqa: FBT003
-    .add("inside", StructType().add("vector", ArrayType(FloatType()), True, VECTOR | {"rank": [1, 2]}))  # noqa: FBT003
+    .add("id", LongType(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
+    .add("text", StringType(), metadata={"lance-encoding:compression": "zstd", "comment": "of a user"})
+    .add("document", StringType(), metadata={"ARROW:extension:name": "arrow.json"})
+    .add("vector", ArrayType(FloatType()), metadata=VECTOR)
+    .add("inside", StructType().add("vector", ArrayType(FloatType()), metadata=VECTOR | {"rank": [1, 2]}))
 )
 AS_SPARK_GIVES_THEM = pa.schema(
     {
@@ -80,7 +80,7 @@ def test_the_metadata_of_columns_is_that_of_the_tables_fields(tmp_path: Path) ->
 
 
 def test_a_blob_is_written_into_files_that_keep_its_bytes_elsewhere(tmp_path: Path) -> None:
-    folding = created(tmp_path / "t", StructType().add("blob", BinaryType(), True, BLOB), "2.1")  # noqa: FBT003
+    folding = created(tmp_path / "t", StructType().add("blob", BinaryType(), metadata=BLOB), "2.1")
     folding.put(append_source(RowSource(pa.table({"blob": pa.array([b"large", None], pa.binary())}))))
     dataset = lance.dataset(str(tmp_path / "t"))
     (blob,) = dataset.take_blobs("blob", indices=[0])
@@ -90,7 +90,7 @@ def test_a_blob_is_written_into_files_that_keep_its_bytes_elsewhere(tmp_path: Pa
 
 def test_a_table_is_not_created_whose_blobs_could_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match=r"blob is a blob of the type lance\.blob\.v2") as caught:
-        created(tmp_path / "t", StructType().add("blob", BinaryType(), True, BLOB))  # noqa: FBT003
+        created(tmp_path / "t", StructType().add("blob", BinaryType(), metadata=BLOB))
     assert "dataStorageVersion 2.1" in caught.value.message
     assert not (tmp_path / "t").exists()
 
@@ -107,14 +107,14 @@ def test_a_table_is_not_created_whose_blobs_could_not_be_written(tmp_path: Path)
 def test_a_size_that_makes_no_vector_names_the_column(
     kind: ArrayType | StringType, size: object, message: str
 ) -> None:
-    columns = StructType().add("v", kind, True, {"arrow.fixed-size-list.size": size})  # noqa: FBT003
+    columns = StructType().add("v", kind, metadata={"arrow.fixed-size-list.size": size})
     with pytest.raises(InvalidError, match=f"v .*{message}"):
         arrow_schema_of(columns)
 
 
 def test_an_array_of_another_length_is_refused_with_the_name_of_its_column() -> None:
     rows = pa.table({"v": pa.array([[1.0, 2.0], [3.0]], pa.list_(pa.float32()))})
-    schema = arrow_schema_of(StructType().add("v", ArrayType(FloatType()), True, VECTOR))  # noqa: FBT003
+    schema = arrow_schema_of(StructType().add("v", ArrayType(FloatType()), metadata=VECTOR))
     with pytest.raises(InvalidError, match=r"a value doesn't fit .*float.*\[2\]") as caught:
         with_types(rows, schema)
     assert caught.value.where == "v"
