@@ -452,7 +452,8 @@ schema = (
 - **`lance-encoding:blob`** needs data files before version 2.2 (`dataStorageVersion=2.1`). With files of
   version 2.2 Lance stores blobs in another form, blob v2, which only pylance writes: a table with such a
   column is not created, and rows for one that exists are refused by the name of the column.
-- **Other values** than texts are stored as JSON. A Delta table takes no metadata from Spark.
+- **Other values** than texts are stored as JSON, and names that begin with two underscores, which Spark uses
+  itself, are left out. A Delta table takes no metadata from Spark.
 """
 
 

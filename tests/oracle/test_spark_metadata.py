@@ -27,7 +27,11 @@ BLOB = {"lance-encoding:blob": "true"}
 COLUMNS = (
     StructType()
     .add("id", LongType(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
-    .add("text", StringType(), metadata={"lance-encoding:compression": "zstd", "comment": "of a user"})
+    .add(
+        "text",
+        StringType(),
+        metadata={"lance-encoding:compression": "zstd", "comment": "of a user", "__of_spark": "x"},
+    )
     .add("document", StringType(), metadata={"ARROW:extension:name": "arrow.json"})
     .add("vector", ArrayType(FloatType()), metadata=VECTOR)
     .add("inside", StructType().add("vector", ArrayType(FloatType()), metadata=VECTOR | {"rank": [1, 2]}))

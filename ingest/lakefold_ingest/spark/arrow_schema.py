@@ -24,6 +24,8 @@ VECTOR_SIZE: Final = "arrow.fixed-size-list.size"
 """The metadata that makes an array a vector of so many values, as in lance-spark."""
 _SPARKS: Final = b"SPARK::metadata::json"
 """The key of Arrow's metadata under which Spark keeps that of a column."""
+_HIDDEN: Final = "__"
+"""With this begin names that Spark uses itself, for columns of files and texts of a limited length."""
 _GEOSPATIAL: Final = ("geometry", "geography")
 """What marks the bytes of a struct to which Spark converts a type of its own."""
 
@@ -66,7 +68,8 @@ def _column(field: pa.Field) -> pa.Field:
     """
     metadata = dict(field.metadata or {})
     for name, value in json.loads(metadata.pop(_SPARKS, b"{}")).items():
-        metadata[name.encode()] = (value if isinstance(value, str) else json.dumps(value)).encode()
+        if not name.startswith(_HIDDEN):
+            metadata[name.encode()] = (value if isinstance(value, str) else json.dumps(value)).encode()
     kind = _with_columns(field.type)
     size = metadata.pop(VECTOR_SIZE.encode(), None)
     if size is not None:
