@@ -341,6 +341,21 @@ def shared(committer: dict[str, Any]) -> dict[str, Any]:
     return {"members": [asked, other], "committer": committer | {"name": HOSTILE}}
 
 
+def alone(overview: dict[str, Any], partition: dict[str, Any]) -> dict[str, Any]:
+    """What the page shows of the log if the committers don't share the partitions."""
+    unknown = partition | {"committer": "", "committer_name": ""}
+    return overview | {"partitions": [unknown], "committer": overview["committer"] | {"partitions": [0]}}
+
+
+def check_waiting(made: dict[str, Any]) -> None:
+    """The entries that wait are shown for the table and for its partition; a number may not be known."""
+    assert re.search(
+        r"waiting +in its partition.*5,678 +1,234.*unknown +unknown", made["tables"]["text"], re.DOTALL
+    )
+    for label in ("entries of it that were read and wait", "entries that wait in its partition"):
+        assert re.search(rf"unknown\s+{label}", made["table"]["text"])
+
+
 def check_committers(made: dict[str, Any]) -> None:
     """The page says which committer its figures are of, and that it doesn't know the others."""
     address = "127.0.0.1:0"
@@ -399,11 +414,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents |= {
         "kept": {"kept": [held], "note": HOSTILE},
         "overview": overview,
-        "alone": overview
-        | {
-            "partitions": [partition | {"committer": "", "committer_name": ""}],
-            "committer": overview["committer"] | {"partitions": [0]},
-        },
+        "alone": alone(overview, partition),
         "shared": overview | shared(overview["committer"]),
         "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},
         "tables": tables,
@@ -420,11 +431,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         assert not {each for each in view["attributes"] if each.startswith("on") or each == "src"}, name
         assert all(each.startswith("#/") for each in view["links"]), name
     assert "no answer" in made["overview"]["text"]
-    assert re.search(
-        r"waiting +in its partition.*5,678 +1,234.*unknown +unknown", made["tables"]["text"], re.DOTALL
-    )
-    for label in ("entries of it that were read and wait", "entries that wait in its partition"):
-        assert re.search(rf"unknown\s+{label}", made["table"]["text"])
+    check_waiting(made)
     assert "about 12,345 or more" in made["overview"]["text"]
     check_committers(made)
     assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])

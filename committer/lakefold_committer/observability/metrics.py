@@ -238,8 +238,7 @@ class Metrics:
         self.ready = self._gauge(
             "lakefold_ready", "1 while every partition is folded and every root can be used"
         )
-        self._lock = Lock()
-        self._visible: deque[tuple[int, list[float]]] = deque(maxlen=VISIBLE_STEPS)
+        self._delays = _Delays()
         self._begin_at_zero()
         self._gauges = self._register_gauges()
 
@@ -250,28 +249,20 @@ class Metrics:
     def became_visible(self, seconds: float, now: float) -> None:
         """Counts a version that became visible `now`, so long after the log time of its oldest entry."""
         self.visible_seconds.observe(seconds)
-        with self._lock:
-            step = int(now) // VISIBLE_STEP_S
-            if not self._visible or self._visible[-1][0] != step:
-                self._visible.append((step, []))
-            samples = self._visible[-1][1]
-            if len(samples) < MOST_SAMPLES:
-                samples.append(round(seconds, 4))
+        self._delays.add(seconds, now)
 
     def present_state(self) -> dict[str, Any]:
         """Returns what `/parked` serves: partitions, parked tables, and those for which entries wait.
 
         `visible`: for the last steps of `VISIBLE_STEP_S` since 1970, seconds from the log to visible.
         """
-        with self._lock:
-            visible = [[step, [*samples]] for step, samples in self._visible]
         statuses = self._gauges.statuses()
         return {
             "partitions": sorted(partition for partition, _ in statuses),
             "parked": [asdict(table) for _, status in statuses for table in status.parked],
             "waiting": [asdict(table) for _, status in statuses for table in status.waiting],
             "tables_waiting": sum(status.tables_waiting for _, status in statuses),
-            "visible": visible,
+            "visible": self._delays.steps(),
         }
 
     def watch(self, partition: int, status: Callable[[], FoldStatus], end: Callable[[], int]) -> None:
@@ -379,6 +370,27 @@ class _FailedSyncs(Collector):
             "the table waits",
             value=FAILURES.count,
         )
+
+
+class _Delays:
+    """Samples of the seconds from the log to visible in the last steps of time. For any thread."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[int, list[float]]] = deque(maxlen=VISIBLE_STEPS)
+        self._lock = Lock()
+
+    def add(self, seconds: float, now: float) -> None:
+        with self._lock:
+            step = int(now) // VISIBLE_STEP_S
+            if not self._steps or self._steps[-1][0] != step:
+                self._steps.append((step, []))
+            samples = self._steps[-1][1]
+            if len(samples) < MOST_SAMPLES:
+                samples.append(round(seconds, 4))
+
+    def steps(self) -> list[tuple[int, list[float]]]:
+        with self._lock:
+            return [(step, [*samples]) for step, samples in self._steps]
 
 
 class _Watched:
