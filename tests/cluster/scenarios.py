@@ -20,6 +20,7 @@ from tests.cluster.image import ROOT
 from tests.cluster.load import PARTITIONS, TOPICS
 from tests.cluster.machine import TABLES, cut_off
 from tests.cluster.monitoring import watched
+from tests.cluster.paged import paged
 from tests.cluster.secured import on_s3_with_password_then_certificate
 from tests.cluster.verbs import every_verb
 from tests.proposals import creation
@@ -210,6 +211,11 @@ def helm_test(cluster: Cluster) -> None:
     _in_lake(cluster, "delete", "pod", "lakefold-test")
 
 
+def console(cluster: Cluster) -> None:
+    """Serves the web page from the committers with a token of a Secret."""
+    paged(cluster, install)
+
+
 def kustomized(cluster: Cluster) -> None:
     """Installs the kustomize base, has it create a table, and deletes it: the claim of the tables stays."""
     topics = Topics("kustomized.transactions", "kustomized.outcomes", "kustomized.dead-letters")
@@ -270,6 +276,7 @@ SCENARIOS: Final[dict[str, Callable[[Cluster], None]]] = {
     "ordinal, named, shared": modes,
     "helm uninstall and install": installed_again,
     "helm test": helm_test,
+    "the console, with a token": console,
     "kustomize beside it": kustomized,
     "every verb in a pod": every_verb,
     "S3, SCRAM, certificates": on_s3_with_password_then_certificate,

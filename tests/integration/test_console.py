@@ -14,7 +14,8 @@ import pytest
 from lakefold import cli
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical
-from tests.integration.committers import running_committer
+from tests.cluster.paged import check_page
+from tests.integration.committers import NEW_PROCESS, running_committer
 from tests.integration.copies import command_line
 from tests.integration.own_log import OwnLog
 from tests.integration.raw import send_raw
@@ -22,7 +23,7 @@ from tests.proposals import append, creation, rows
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from lakefold_table.position import Position
@@ -254,6 +255,33 @@ def test_the_page_names_all_committers_that_share_the_partitions_and_the_asked_o
         [partition] = overview["partitions"]
         assert partition["committer"] == folding["host"] != ""
         assert partition["committer_name"] in {"pod-0", "pod-1"}
+
+
+def test_the_page_of_a_committer_needs_its_token_and_has_the_figures_of_the_verbs(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the cluster of `make test-cluster`, where the token is that of a Secret."""
+    own, token = OwnLog.make(bootstrap, topic_names), "a token with spaces"
+    monkeypatch.setenv("LAKEFOLD_CONSOLE_TOKEN", token)
+    with running_committer(
+        bootstrap, topic_names, tmp_path, "--console", "true", interpreter=NEW_PROCESS
+    ) as committer:
+        committer.wait_until_ready()
+        uri = canonical(tmp_path / "t")
+        sent(own, creation(uri))
+        until(lambda: len(own.answers()) == 1, "the table", seconds=SECONDS)
+        sent(own, append(uri, rows([1, 2]), 1, "app", 0))
+        until(lambda: len(own.answers()) == 2, "two outcomes", seconds=SECONDS)
+        topics = ["--bootstrap-servers", bootstrap, "--root", str(tmp_path), "--group", own.group]
+        topics += ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
+        topics += ["--dead-letters-topic", own.topics.dead_letters]
+
+        def run(words: Sequence[str]) -> str:
+            done = command_line().run([*words, *(topics if words[0] == "status" else [])], timeout=SECONDS)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        check_page(f"http://127.0.0.1:{committer.http_port}", token, run)
 
 
 @contextmanager
