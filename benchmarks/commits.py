@@ -21,7 +21,6 @@ from benchmarks.ground import (
     await_start,
     bytes_of,
     committer,
-    cpu_seconds,
     log_events,
     logged_at,
     mould_of,
@@ -33,6 +32,7 @@ from benchmarks.ground import (
 )
 from benchmarks.peers import BATCH_OF_PEER, commit_batches, make_delta_table, race_delta, race_pylance
 from benchmarks.producing import AHEAD, producers
+from tests.servers.process import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,10 +91,10 @@ def fold_live(
         await_start(ground)
         await_answers(ground)
         versions, size = versions_of(path), bytes_of(path)
-        cpu = cpu_seconds(process)
+        cpu = cpu_seconds(process.pid)
         sent = ready.send()
         await_answers(ground)
-        cpu = cpu_seconds(process) - cpu
+        cpu = cpu_seconds(process.pid) - cpu
     outcomes = outcomes_of(ground)[before:]
     seconds = visible_at(path) - sent.first
     return {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import lance
@@ -31,6 +29,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome
@@ -176,13 +175,6 @@ def bytes_of(path: Path) -> int:
         for file in folder.rglob("*")
         if file.is_file()
     )
-
-
-def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
-    """The processor time that a running process has taken so far."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    user, system = fields[11], fields[12]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def await_answers(ground: Ground) -> None:

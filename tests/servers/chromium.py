@@ -36,6 +36,7 @@ class Browser:
         self._number = 0
         self._answers: dict[int, dict[str, Any]] = {}
         self._rest = b""
+        self._before = 0.0
         commands, self._commands = _pipe()
         self._events, events = _pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -73,6 +74,20 @@ class Browser:
     def open(self, url: str) -> None:
         """Shows a page."""
         self.call("Page.navigate", url=url)
+
+    def measure(self) -> None:
+        """Has `cpu_seconds` count from now on."""
+        self.call("Performance.disable")
+        self.call("Performance.enable", timeDomain="threadTicks")
+        self._before = self._task_seconds()
+
+    def cpu_seconds(self) -> float:
+        """The CPU time that the page's scripts, layouts and drawings took since `measure` was called."""
+        return self._task_seconds() - self._before
+
+    def _task_seconds(self) -> float:
+        metrics = self.call("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
 
     def value(self, expression: str) -> Any:  # noqa: ANN401 - whatever the script returns
         """The value of an expression in the page."""

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from lakefold.local.kill_on_exit import KillOnExit
@@ -16,7 +17,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _READY_SECONDS: Final = 120.0
 
@@ -105,3 +105,10 @@ class LoopbackServer(ABC):
 
     def _last_words(self) -> str:
         return " | ".join(self._log.read_text(errors="replace").splitlines()[-5:])
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a running process has taken so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = fields[11], fields[12]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
