@@ -20,6 +20,7 @@ from lakefold.local.jars import fetch_jars
 from tests.cluster.compose import build_broker
 from tests.cluster.image import build_images
 from tests.cluster.machine import call, in_namespaces
+from tests.cluster.packages import installed, other_releases
 from tests.cluster.tools import prepared, require_root, tools_folder
 
 
@@ -36,6 +37,10 @@ def main() -> int:
             fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit("the test of the cluster runs already on this machine")
+        packages = installed()
+        print("packages:", ", ".join(" ".join(each) for each in packages.items()), flush=True)
+        if fault := other_releases(packages):
+            sys.exit(fault)
         # Both are downloaded here, since the namespaces have no network to the outside.
         fetch_jars("broker")
         fetch_jars("s3")
@@ -53,6 +58,8 @@ def main() -> int:
             shutil.rmtree(tools / "logs", ignore_errors=True)
             if (work / "logs").exists():
                 shutil.move(work / "logs", tools / "logs")
+                lines = (f"{name} {version}\n" for name, version in packages.items())
+                (tools / "logs/packages").write_text("".join(lines))
             # There are a hundred thousand files in it, those of the image on both nodes.
             call("rm", "-rf", work)
         print(f"the test took {time.monotonic() - began:.0f} s; its logs are in {tools / 'logs'}")

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.bounds import BOUNDS_S, BUSY_LOAD, BUSY_S, not_spread, too_slow
+from tests.cluster.packages import KNOWN, other_releases
 from tests.cluster.scenarios import SCENARIOS
+from tests.cluster.tools import PACKAGES
 
 
 @pytest.mark.parametrize("name", BOUNDS_S)
@@ -36,3 +38,13 @@ def test_pods_are_spread_if_each_node_has_one() -> None:
     )
     assert "b on no node" in not_spread([pod("a", "n1"), pod("b", None)], ["n1", "n2"])
     assert "there is none" in not_spread([], ["n1"])
+
+
+def test_a_package_of_another_major_release_is_named() -> None:
+    assert KNOWN.keys() == set(PACKAGES)
+    assert other_releases(KNOWN) == ""
+    updated = {**KNOWN, "gcc": "4:12.9-1", "containerd": "1.7.1~ds1-1+deb12u9"}
+    # The epoch is no part of the release.
+    assert other_releases({**updated, "gcc": "5:12.2.0-3"}) == ""
+    said = other_releases({**KNOWN, "runc": "2.0.1-1", "socat": ""})
+    assert "runc 2.0.1-1 (known: 1.1.5), socat  (known: 1.7.4.4)" in said
