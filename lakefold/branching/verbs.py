@@ -50,7 +50,8 @@ def tag(
     """Give a version of TABLE the name NAME: the newest version, or the one that is chosen.
 
     Clean-ups keep a version that a tag names. A tag is a file beside the versions, which every Lance client
-    reads. It is written at once and doesn't go through the log, so no committer is needed.
+    reads. It is written at once and doesn't go through the log, so no committer is needed, and what was sent
+    before but isn't folded yet is not in the newest version. If two clients move a tag, the later one counts.
     """
     if delete and (move or not choice.is_newest or choice.branch is not None):
         raise click.UsageError("--delete removes the tag, whichever version it names; leave the others out")
