@@ -350,9 +350,9 @@ def alone(overview: dict[str, Any], partition: dict[str, Any]) -> dict[str, Any]
 def check_waiting(made: dict[str, Any]) -> None:
     """The entries that wait are shown for the table and for its partition; a number may not be known."""
     assert re.search(
-        r"waiting +in its partition.*5,678 +1,234.*unknown +unknown", made["tables"]["text"], re.DOTALL
+        r"waiting \(partition\).*5,678 \(1,234\).*unknown \(unknown\)", made["tables"]["text"], re.DOTALL
     )
-    for label in ("entries of it that were read and wait", "entries that wait in its partition"):
+    for label in ("entries that were read and wait", "entries that wait in its partition"):
         assert re.search(rf"unknown\s+{label}", made["table"]["text"])
 
 
