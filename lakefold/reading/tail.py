@@ -182,7 +182,8 @@ def _batches(change: Change) -> Iterable[pa.RecordBatch]:
     try:
         batches = change.batches()
     except UnknownChangeError as error:
-        print_line(error.message, err=True)
+        hint = f"`lakefold changes` with --from {change.version - 1} shows what it changed"
+        print_line(f"{error.message}; {hint}", err=True)
         with suppress(UnknownChangeError):
             batches = change.appended().to_batches()
     return batches

@@ -235,7 +235,12 @@ def test_tail_says_if_rows_are_not_known(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.run(["tail", uri, "--from", "1", "--rows"]) == 0
     captured = capsys.readouterr()
     assert "update  rows unknown (and changed or removed others)" in captured.out
-    assert captured.err == "version 2 (update) does not record which rows it inserted\n"
+    assert captured.err == (
+        "version 2 (update) does not record which rows it inserted; "
+        "`lakefold changes` with --from 1 shows what it changed\n"
+    )
+    assert cli.run(["changes", uri, "--from", "1", "--to", "2"]) == 0
+    assert "text=x" in capsys.readouterr().out
 
 
 def test_a_place_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
