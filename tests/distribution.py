@@ -84,6 +84,7 @@ LONGEST: Final = (
     "test_maintaining",
     "test_writer",
     "test_batches",
+    "test_unanswered_batches",
     "test_local_broker",
     "test_foreign_hands",
     "test_topic_settings",

@@ -18,7 +18,10 @@ import pytest
 
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
+from lakefold_ingest.writing import sent_batches
 from tests.distribution import group_of
+from tests.integration.own_log import PATIENCE_S
+from tests.integration.writing_bench import WritingBench, writing_bench
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.quick_java import quick_brokers, quick_sessions
 from tests.servers.s3 import S3Server
@@ -185,3 +188,14 @@ def spark() -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()
+
+
+@pytest.fixture
+def bench(
+    tmp_path: Path, bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WritingBench]:
+    """A table to be, with a log of its own: see `WritingBench`."""
+    # A batch reads refusals that were reported for a second, and leaves the rest to the next batch.
+    monkeypatch.setattr(sent_batches, "_READ_S", PATIENCE_S)
+    with writing_bench(tmp_path, bootstrap, topic_names) as made:
+        yield made

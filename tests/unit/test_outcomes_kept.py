@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from lakefold_ingest.writing.log_client import Unanswered, _Waiter
+from lakefold_ingest.writing.sent_batches import TableWaiter, Unanswered
 from lakefold_log.read.outcomes import CommittedReports, OutcomeWaiter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
@@ -114,7 +114,7 @@ def waiter(reader: Reader) -> OutcomeWaiter:
 @pytest.mark.parametrize("others", [COMMITTED, REFUSAL])
 def test_a_refusal_is_noticed_after_many_outcomes_of_others(others: Result) -> None:
     reader = Reader()
-    sender = _Waiter(waiter(reader))
+    sender = TableWaiter(waiter(reader))
     sender.note_unasked(at(1), sent(1), 0, may_repeat=True)
     reader.report(1, REFUSAL)
     reader.report_many(others)
@@ -125,7 +125,7 @@ def test_a_refusal_is_noticed_after_many_outcomes_of_others(others: Result) -> N
 
 def test_room_is_made_after_many_outcomes_of_others() -> None:
     reader = Reader()
-    sender = _Waiter(waiter(reader))
+    sender = TableWaiter(waiter(reader))
     for batch in (1, 2):
         sender.note_unasked(at(batch), sent(batch), 0, may_repeat=True)
         reader.report(batch, Committed(2))
@@ -149,7 +149,7 @@ def test_the_outcomes_of_rows_that_are_not_in_the_table_are_returned(
     result: Result, *, may_repeat: bool, is_lost: bool
 ) -> None:
     reader = Reader()
-    sender = _Waiter(waiter(reader))
+    sender = TableWaiter(waiter(reader))
     sender.note_unasked(at(1), sent(1), 0, may_repeat=may_repeat)
     reader.report(1, result)
     lost = sender.make_room("app", Unanswered(1, math.inf), 60.0)
@@ -158,7 +158,7 @@ def test_the_outcomes_of_rows_that_are_not_in_the_table_are_returned(
 
 def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long() -> None:
     reader = Reader()
-    sender = _Waiter(waiter(reader))
+    sender = TableWaiter(waiter(reader))
     for batch in (1, 2):
         sender.note_unasked(at(batch), sent(batch), 0, may_repeat=True)
     reader.report(1, Committed(2))

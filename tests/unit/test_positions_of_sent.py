@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakefold_ingest.writing.log_client import Answer, Proposed, _Waiter
+from lakefold_ingest.writing.log_client import Answer, Proposed
+from lakefold_ingest.writing.sent_batches import TableWaiter
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Outcome
@@ -85,7 +86,7 @@ class Outcomes:
 
 def answer_of(guard: Guard, *answers: Outcome | None) -> Answer:
     waiter: Any = Outcomes(*answers)
-    proposed = Proposed(proposer(guard, 30.0), _Waiter(waiter, asking=1), Envelope(), sent(), 0.0)
+    proposed = Proposed(proposer(guard, 30.0), TableWaiter(waiter, asking=1), Envelope(), sent(), 0.0)
     return proposed.answer(10.0)
 
 

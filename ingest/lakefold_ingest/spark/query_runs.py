@@ -19,8 +19,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.writing.log_client import SentBatch, open_client
+from lakefold_ingest.writing.log_client import open_client
 from lakefold_ingest.writing.report import BatchReport, in_version
+from lakefold_ingest.writing.sent_batches import SentBatch
 from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.position import LogId, Position

@@ -48,12 +48,12 @@ from lakefold_ingest.writing.log_client import (
     Answer,
     LogClient,
     Proposed,
-    Unanswered,
     drop_client,
     open_client,
 )
 from lakefold_ingest.writing.operation import ChecksColumns, KnowsContent, LeavesRowsOut, Operation
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
+from lakefold_ingest.writing.sent_batches import Unanswered
 from lakefold_log.write.tracing import batch_span
 from lakefold_table.entry import (
     Committed,

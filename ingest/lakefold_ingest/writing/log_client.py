@@ -11,21 +11,18 @@ import atexit
 import logging
 import threading
 import time
-from collections import OrderedDict
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.writing.report import refusal_text
-from lakefold_ingest.writing.settings import MOST_UNANSWERED
+from lakefold_ingest.writing.sent_batches import SentBatch, TableWaiter, Unanswered
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import MissingTopicError, describe
 from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
-from lakefold_protos.lakefold.log_pb2 import Claim, Envelope
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
+from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, RetryError
 
 if TYPE_CHECKING:
@@ -33,20 +30,16 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakefold_log.client.topic_names import Topics
+    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
-_BEHIND = (
-    "see that a committer runs and how far behind it is (lakefold status); the batch may be run again, or "
-    "raise max_unanswered or max_lag"
-)
 _PAUSE_S = 0.2
 SEND_S = 60.0
 """How many seconds brokers have to store a proposal, if nothing else is said."""
 _LEAST_CONNECT_S, _CONNECT_S = 1.0, 10.0
 """The least and the most seconds that an attempt to connect lasts before another one begins."""
-_READ_S = 1.0
 _SOON_S = 1.0
 """Brokers that can be reached, and a committer without a backlog, answer within this many seconds."""
 LOGGER = logging.getLogger("lakefold")
@@ -63,32 +56,6 @@ class Answer:
     outcome: Outcome | None
     send_s: float
     wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """How far the committer is behind what an app has sent from this process without waiting.
-
-    `batches` have no outcome yet, the oldest of them for `seconds`.
-    """
-
-    batches: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SentBatch:
-    """A batch that was sent without waiting and has no known outcome, for another process to wait for.
-
-    `sent_at`: when, in seconds since 1970. `may_repeat`: it may have been sent before. `outcomes_from`: its
-    outcome is at or after this offset.
-    """
-
-    batch_id: int
-    position: Position
-    sent_at: float
-    may_repeat: bool
-    outcomes_from: int
 
 
 class LogClient:
@@ -108,7 +75,7 @@ class LogClient:
         self._proposer = Proposer(config, topics, timeout_s=timeout_s)
         # How long brokers may take is a setting of a producer, and most processes have one value of it.
         self._proposers = {timeout_s: self._proposer}
-        self._waiters: dict[tuple[str, int], _Waiter] = {}
+        self._waiters: dict[tuple[str, int], TableWaiter] = {}
         self._looked_up: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
@@ -264,13 +231,13 @@ class LogClient:
                 self._proposers[timeout_s] = Proposer(self._config, self._topics, timeout_s=timeout_s)
             return self._proposers[timeout_s]
 
-    def _waiter(self, table: str, partition: int) -> _Waiter:
+    def _waiter(self, table: str, partition: int) -> TableWaiter:
         """Returns the waiter for the outcomes of this process's proposals for a table."""
         key = (table, partition)
         with self._lock:
             if key not in self._waiters:
                 outcomes = OutcomeWaiter(self._config, self._topics, table, partition=partition)
-                self._waiters[key] = _Waiter(outcomes)
+                self._waiters[key] = TableWaiter(outcomes)
             return self._waiters[key]
 
 
@@ -283,7 +250,7 @@ class Proposed:
     def __init__(
         self,
         proposer: Proposer,
-        waiter: _Waiter,
+        waiter: TableWaiter,
         envelope: Envelope,
         sent: Future[Position],
         started: float,
@@ -332,169 +299,6 @@ class Proposed:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Unasked:
-    """A proposal that was sent without waiting: see `SentBatch`. `sent_at` is of the monotonic clock."""
-
-    named: Envelope
-    sent_at: float
-    may_repeat: bool
-    outcomes_from: int
-
-    def is_lost(self, outcome: Outcome) -> bool:
-        """Returns whether its outcome says that its rows are not in the table, or may not be."""
-        match outcome.result:
-            case Committed():
-                return False
-            case Duplicate() as result:
-                return bool(result.rolled_back_by) or not self.may_repeat
-        return True
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """Waits for the outcomes of this process's proposals for a table; for any number of threads.
-
-    `asking`: how many proposals are awaited now. `unasked`: what was sent without waiting and has no known
-    outcome yet, by position. `is_blind`: this user may not read outcomes.
-    """
-
-    outcomes: OutcomeWaiter
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    asking: int = 0
-    unasked: OrderedDict[Position, _Unasked] = field(default_factory=OrderedDict)
-    is_blind: bool = False
-
-    def enter(self) -> None:
-        """Begins to wait for a proposal that is sent next; reads on from the end if no other is awaited."""
-        with self.lock:
-            if not self.asking and not self.unasked:
-                with suppress(RetryError):
-                    # It only saves reading. If the brokers are unreachable, the send waits for them.
-                    self.outcomes.skip_to_end()
-            self.asking += 1
-
-    def note_unasked(
-        self, position: Position, envelope: Envelope, outcomes_from: int, *, may_repeat: bool
-    ) -> None:
-        """Notes a proposal that was sent without waiting; the caller holds the lock.
-
-        Its outcome is kept until it is asked for, even if those of many others are read before.
-        """
-        self.unasked[position] = _Unasked(_named(envelope), time.monotonic(), may_repeat, outcomes_from)
-        self.outcomes.expect(position)
-        while len(self.unasked) > MOST_UNANSWERED:
-            oldest, _ = self.unasked.popitem(last=False)
-            self.outcomes.forget(oldest)
-
-    def sent_batches(self, app_id: str) -> list[SentBatch]:
-        """Returns what the app has sent without waiting and has no known outcome, the oldest first."""
-        since_1970 = time.time() - time.monotonic()
-        with self.lock:
-            return [
-                SentBatch(
-                    each.named.batch_id,
-                    position,
-                    each.sent_at + since_1970,
-                    each.may_repeat,
-                    each.outcomes_from,
-                )
-                for position, each in self._of(app_id)
-            ]
-
-    def take_over(self, table: str, app_id: str, sent: Sequence[SentBatch]) -> None:
-        """See `LogClient.take_over`. A batch is identified by its key alone, whatever the format."""
-        since_1970 = time.time() - time.monotonic()
-        with self.lock:
-            known = dict(self._of(app_id))
-            for position in known:
-                del self.unasked[position]
-                if all(position != each.position for each in sent):
-                    self.outcomes.forget(position)
-            new = [each.outcomes_from for each in sent if each.position not in known]
-            for each in sent:
-                named = Envelope(table=table, app_id=app_id, batch_id=each.batch_id, claim=Claim())
-                self.unasked[each.position] = known.get(each.position) or _Unasked(
-                    named, each.sent_at - since_1970, each.may_repeat, each.outcomes_from
-                )
-                self.outcomes.expect(each.position)
-            if new:
-                self.outcomes.read_again_from(min(new))
-
-    def leave(self) -> None:
-        """Ends what `enter` began."""
-        with self.lock:
-            self.asking -= 1
-
-    def lag(self, app_id: str) -> Unanswered:
-        """Returns how many batches of the app have no outcome yet, and for how long."""
-        with self.lock:
-            return self._lag(app_id)
-
-    def make_room(self, app_id: str, most: Unanswered, timeout_s: float) -> list[Outcome]:
-        """Waits until what the app sent without waiting and has no outcome is less than `most`.
-
-        Returns as `LogClient.make_room`. Raises `RetryError` if it is still more
-        after `timeout_s` seconds.
-        """
-        deadline = time.monotonic() + timeout_s
-        with self.lock:
-            reported = self._reported(app_id)
-            while (lag := self._lag(app_id)).batches and not self.is_blind:
-                if lag.batches < most.batches and lag.seconds <= most.seconds:
-                    break
-                oldest, named = next(iter(self._sent_by(app_id).items()))
-                try:
-                    self.outcomes.wait(oldest, named, deadline - time.monotonic())
-                except RetryError as error:
-                    if reported:
-                        # The caller learns first what was refused.
-                        break
-                    message = (
-                        f"{lag.batches} batches in the log have no outcome yet, the oldest for "
-                        f"{lag.seconds:.1f} s: {error.message}"
-                    )
-                    raise RetryError(message, where=str(oldest), hint=_BEHIND) from error
-                reported += self._reported(app_id)
-        return reported
-
-    def _sent_by(self, app_id: str) -> dict[Position, Envelope]:
-        return {position: each.named for position, each in self._of(app_id)}
-
-    def _lag(self, app_id: str) -> Unanswered:
-        sent = [each.sent_at for _, each in self._of(app_id)]
-        return Unanswered(len(sent), time.monotonic() - sent[0]) if sent else Unanswered()
-
-    def _of(self, app_id: str) -> list[tuple[Position, _Unasked]]:
-        return [(position, each) for position, each in self.unasked.items() if each.named.app_id == app_id]
-
-    def _reported(self, app_id: str) -> list[Outcome]:
-        """Reads the outcomes that were reported since the last call, without waiting for any.
-
-        Returns those of rows that are not in the table.
-        """
-        sent = self._sent_by(app_id)
-        if self.is_blind or not sent:
-            return []
-        try:
-            reported = self.outcomes.reported(sent, _READ_S)
-        except InvalidError as error:
-            self.is_blind = True
-            LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
-            return []
-        except RetryError:
-            # The next call reads again.
-            return []
-        lost = []
-        for outcome in reported:
-            self.outcomes.forget(outcome.position)
-            if self.unasked.pop(outcome.position).is_lost(outcome):
-                lost.append(outcome)
-            elif isinstance(outcome.result, Duplicate) and outcome.result.different_content:
-                LOGGER.warning("%s", refusal_text(outcome))
-        return lost
-
-
 def _say_if_slow(sent: Future[Position], table: str) -> None:
     """Waits until brokers have stored a proposal; if they don't soon, logs that it waits and returns."""
     if sent not in wait([sent], _SOON_S).done:
@@ -521,19 +325,6 @@ def _refusal(letter: DeadLetter) -> Outcome | None:
         entry.batch_id,
         branch=envelope.branch,
     )
-
-
-def _named(envelope: Envelope) -> Envelope:
-    """Returns an envelope with the fields that identify this one, without the proposal of Lance.
-
-    A proposal of Delta is identified by its content.
-    """
-    named = type(envelope)(table=envelope.table, app_id=envelope.app_id, batch_id=envelope.batch_id)
-    if envelope.HasField("delta"):
-        named.delta.CopyFrom(envelope.delta)
-    else:
-        named.lance.uuid = envelope.lance.uuid
-    return named
 
 
 _clients: dict[tuple[object, ...], LogClient] = {}
