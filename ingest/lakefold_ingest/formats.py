@@ -11,6 +11,7 @@ from lakefold_ingest.delta.writing import DeltaWriting
 from lakefold_ingest.lance.writing import LanceWriting
 from lakefold_reader.format.source import Source
 from lakefold_reader.opening import LATER, open_source
+from lakefold_table.delta.table_features.table_properties import PREFIX, checked_properties
 from lakefold_table.errors import NotATableError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ FORMATS: Final[Mapping[str, WriterFormat]] = {each.name: each for each in (Lance
 DEFAULT: Final = "lance"
 """The format of a table that a writer creates without naming one."""
 
+PROPERTY_PREFIX: Final = PREFIX
+"""What the names of properties begin with that a format gives its tables. Only Delta does."""
+
 # The tables that this process writes, by URI and storage options: their source and the newest version read.
 _seen: dict[tuple[object, ...], tuple[Source, View]] = {}
 
@@ -31,6 +35,16 @@ _seen: dict[tuple[object, ...], tuple[Source, View]] = {}
 def format_of(envelope: Envelope) -> WriterFormat:
     """Returns the format of an envelope's proposal."""
     return FORMATS[str(envelope.WhichOneof("proposal"))]
+
+
+def read_properties(given: Mapping[str, str | bool | int]) -> dict[str, str]:
+    """Returns the properties of a table that a write creates, as texts.
+
+    Raises `InvalidError` that names one which tables can't have, with the nearest.
+    """
+    return checked_properties(
+        {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    )
 
 
 def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) -> View | None:

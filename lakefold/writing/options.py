@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import Settings, read_settings
-from lakefold_ingest.options.given import read_properties
+from lakefold_ingest.formats import read_properties
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
 from lakefold_table.errors import InvalidError

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
+from lakefold_ingest.formats import PROPERTY_PREFIX, read_properties
 from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
@@ -19,8 +20,6 @@ from lakefold_ingest.options.write_options import (
     parameters_of,
 )
 from lakefold_reader.spark.option_values import STORAGE_PREFIXES, read_value, refuse_catalog, without_prefix
-from lakefold_table.delta.table_features.table_properties import PREFIX as PROPERTY_PREFIX
-from lakefold_table.delta.table_features.table_properties import checked_properties
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -159,14 +158,6 @@ def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
     if properties:
         values[TABLE_PROPERTIES] = read_properties(properties)
     return GivenWrite(values, kafka, storage)
-
-
-def read_properties(given: Mapping[str, str | bool | int]) -> dict[str, str]:
-    """Returns the properties of a table as texts. Raises `InvalidError` as `checked_properties`."""
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
-    }
-    return checked_properties(texts)
 
 
 def _check_meaning(option: WriteOption, use: WriteUse, mode: WriteMode) -> None:
