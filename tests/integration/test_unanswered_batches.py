@@ -18,8 +18,8 @@ from lakefold_ingest.spark.sink import Sink
 from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_log.write.producer import transaction_uuid
-from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.errors import RefusedError, RetryError
+from lakefold_table.entry import Committed, Duplicate, RefusedError
+from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S
 from tests.integration.writing_bench import APP, Writer, WritingBench, logged, rows
