@@ -58,5 +58,5 @@ def other_releases(versions: Mapping[str, str]) -> str:
 
 def _major(version: str) -> str:
     """Returns the first number of a version, which may begin with an epoch."""
-    found = re.match(r"(?:\d+:)?(\d+)", version)
-    return found[1] if found else ""
+    number = re.match(r"(?:\d+:)?(\d+)", version)
+    return number[1] if number else ""

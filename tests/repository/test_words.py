@@ -95,6 +95,6 @@ class B:
         """If."""
         return "no"
 '''
-    found = list(words.docstrings(checks.Source("a.py", text)))
-    assert sorted(found) == ["If.", "One.", "Three.", "Two."]
-    assert words.share(found, {"if"}) == 250
+    texts = list(words.docstrings(checks.Source("a.py", text)))
+    assert sorted(texts) == ["If.", "One.", "Three.", "Two."]
+    assert words.share(texts, {"if"}) == 250

@@ -82,5 +82,5 @@ def docstrings(source: Source) -> Iterator[str]:
 
 def share(texts: Iterable[str], words: Collection[str]) -> float:
     """Returns how many of 1,000 words in the texts are one of these."""
-    found = [word for text in texts for word in LETTERS.findall(text.lower())]
-    return 1000 * sum(word in words for word in found) / len(found)
+    every = [word for text in texts for word in LETTERS.findall(text.lower())]
+    return 1000 * sum(word in words for word in every) / len(every)

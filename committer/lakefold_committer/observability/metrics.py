@@ -176,8 +176,7 @@ class Metrics:
         self.outcomes = self._counter(
             "lakefold_outcomes_total",
             "Outcomes reported, by kind (committed, duplicate, rejected, invalid) and by the proposal's "
-            "operation (claim: it is stored beside its table; none: it is no proposal; "
-            "other: a name that isn't known)",
+            "operation (claim: stored beside its table; none: no proposal; other: a name that isn't known)",
             "kind",
             "operation",
         )

@@ -94,13 +94,11 @@ class TableWriter:
 
     `prepare` folds a group in memory, and `put` publishes its version. The next group may be prepared while a
     version is being put, each by a thread of its own. If another version has the number of the one that was
-    put, all that was prepared since is worthless: call `fall_back`, and prepare it again. `fold` does one
-    after the other.
+    put, all that was prepared since is worthless: call `fall_back`, and prepare it again. `fold` does both.
 
     `check_sizes`: whether the size of each new file is checked (None: if that is cheap). `roots`: the folders
     that may hold other tables which entries name (None: any), and `storage_options` how these are reached.
-    `recovery`: what the marks are checked against. `formats`: the formats that the table may get if it does
-    not exist yet (None: only `table_format`).
+    `recovery`: what the marks are checked against. `formats`: those that a new table may get (None: this).
     """
 
     def __init__(
