@@ -82,11 +82,11 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal fails a later batch (`on_refused`: "raise" or "warn"), and a batch waits while `max_unanswered`
     earlier ones have no outcome, or one has none for `max_lag` seconds, if this user may read the outcomes;
-    else watch the dead letters. `wait_for_outcomes(query)` of the function reads the last ones after the end
-    of a query. `timeout`: seconds for each. The first batch of a new table always waits for its outcome.
-    `write_mode`: "append", or "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as
-    `lakefold.upsert` does; the executors merge large batches. "cdc": the rows are change events, as
-    `lakefold.apply_changes` has them, with `operation_column` and `operations`, or with an `envelope`.
+    else watch the dead letters. After the end of a query `wait_for_outcomes(query)` of the function reads the
+    last outcomes. `timeout`: seconds for each batch. The first batch of a new table always waits for its
+    outcome. `write_mode`: "append", or "upsert" or "delete" by the columns `keys` with `order_by` and
+    `clauses`, as `lakefold.upsert` does; the executors merge large batches. "cdc": the rows are change events
+    as in `lakefold.apply_changes`, with `operation_column` and `operations`, or `envelope`, `debezium_types`.
     `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
     older than the table.
     `target_rows_per_file`, `target_file_size` (bytes, or a text as "128m"): a batch is appended in files of

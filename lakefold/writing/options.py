@@ -109,9 +109,9 @@ def write_settings(
 def settings_for(
     table: str, settings: Settings, *, wait_s: float, merge_schema: bool = False, **given: object
 ) -> WriteSettings:
-    """Returns the settings of a verb that writes `table` and waits so many seconds for the outcome.
+    """Returns the settings of a verb that writes `table` and waits `wait_s` seconds for the outcome.
 
-    With 0 it waits for the log only. `given`: more settings. Raises as `write_settings` does.
+    With 0 the verb waits for the log only. `given`: more settings. Raises as `write_settings` does.
     """
     waiting = {"timeout_s": wait_s} if wait_s else {"wait": "log"}
     return _settings(table, settings, {**waiting, "merge_schema": merge_schema, **given})

@@ -110,7 +110,7 @@ def plain_consumer(lag: Lag) -> Plain:
 
 
 def plain_kept(kept: KeptFor) -> Plain:
-    """Old versions with one reason to be kept, as `lakefold cleanup --kept` prints them."""
+    """Returns old versions with one reason to be kept, as `lakefold cleanup --kept` prints them."""
     return {
         "reason": kept.reason,
         "names": list(kept.names),

@@ -561,7 +561,7 @@ class RecallingFormat(Format[S], Protocol[S]):
     """A format that judges a version's entries again, whose answers are known.
 
     After the fold `undecided` and `unlike` hold the offsets whose refusal it does not give: in `undecided` if
-    the cause may be gone by now, in `unlike` if that is a difference. `accepted`: those of them that it took
+    the cause may no longer exist, in `unlike` if that is a difference. `accepted`: those of them that it took
     in.
     """
 

@@ -93,7 +93,7 @@ def test_a_table_that_executors_can_not_see_is_found_and_nothing_is_left(
     before = set((table / "data").iterdir())
     put = sink(table, NO_BROKER, "app", write_mode="delete", keys="id")
     monkeypatch.setattr(executors, "_CONTENT", b"another file")
-    with pytest.raises(InvalidError, match=r"a file that the driver has written to .* is not there"):
+    with pytest.raises(InvalidError, match=r"a file that the driver has written to .* does not exist"):
         put(spark.range(1), 0)
     assert set((table / "data").iterdir()) == before
 
@@ -108,8 +108,8 @@ def test_what_a_process_can_not_read_or_write_is_its_fault(tmp_path: Path) -> No
         (row,) = executors._check_in_task(pylance_release() or "", table.as_uri(), {}, probe, none)
         return str(row.column("fault")[0].as_py())
 
-    assert "it is another disk or bucket" in fault("data/none_probe.lance")
-    assert "it is another disk or bucket" in fault(f"data/{file.name}")
+    assert "it has another disk or bucket" in fault("data/none_probe.lance")
+    assert "it has another disk or bucket" in fault(f"data/{file.name}")
     (table / "data" / "probe").write_bytes(executors._CONTENT)
     assert fault("data/probe") == "None"
     assert {each.name for each in (table / "data").iterdir()} == {file.name, "probe"}
@@ -143,7 +143,7 @@ def test_a_task_of_the_format_finds_at_its_first_rows_that_its_process_can_not_w
 
     assert "but the driver has 1.2.3" in str(fault("1.2.3"))
     table.rename(tmp_path / "on the driver's disk")
-    assert "it is another disk or bucket" in str(fault())
+    assert "it has another disk or bucket" in str(fault())
     (tmp_path / "on the driver's disk").rename(table)
     files = set((table / "data").iterdir())
 

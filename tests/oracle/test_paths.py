@@ -225,9 +225,14 @@ class DeltaLog:
         del bound, table
 
     def propose(
-        self, envelope: Envelope, partition: int | None, *, storage_options: Mapping[str, str]
+        self,
+        envelope: Envelope,
+        partition: int | None,
+        timeout_s: float,
+        *,
+        storage_options: Mapping[str, str],
     ) -> FoldedProposal:
-        del partition, storage_options
+        del partition, timeout_s, storage_options
         (result,) = self.folding.fold(envelope)
         position = Position(LogId("cluster", "topic", 0), self.folding.offset)
         return FoldedProposal(envelope, Answer(position, Outcome(position, envelope.table, result), 0, 0))

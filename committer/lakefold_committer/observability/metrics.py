@@ -220,9 +220,7 @@ class Metrics:
             "Attempts repeated because something was unreachable or short: store, brokers, memory",
             "what",
         )
-        self.claims = self._counter(
-            "lakefold_claims_total", "Claims redeemed: envelopes fetched from the store"
-        )
+        self.claims = self._counter("lakefold_claims_total", "Claims redeemed: envelopes read from the store")
         self.claim_bytes = self._counter(*CLAIM_BYTES)
         self.fenced = self._counter("lakefold_fenced_total", "Partitions that another committer took over")
         self.rebalances = self._counter(

@@ -120,7 +120,7 @@ class ReplaceDelta(WrittenBefore):
         return envelope
 
     def _changed(self, now: TableMetadata) -> TableMetadata:
-        """Returns the table's metadata with the new columns, and the properties that it has by now."""
+        """Returns the table's metadata with the new columns, and the properties that it has `now`."""
         planned = cast("TableMetadata", next(parse_actions(self.metadata)))
         highest = {name: text for name, text in planned.configuration.items() if name == HIGHEST_ID}
         return replace(planned, configuration={**now.configuration, **highest})

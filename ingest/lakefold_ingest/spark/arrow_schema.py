@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 VECTOR_SIZE: Final = "arrow.fixed-size-list.size"
-"""The metadata that makes an array a vector of so many values, as in lance-spark."""
+"""The metadata that makes an array a vector of a fixed number of values, as in lance-spark."""
 _SPARKS: Final = b"SPARK::metadata::json"
 """The key of Arrow's metadata under which Spark keeps that of a column."""
 _HIDDEN: Final = "__"

@@ -146,7 +146,7 @@ def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> 
 
 
 def _raise_elsewhere(what: str) -> NoReturn:
-    message = f"{what} is not there: it is another disk or bucket"
+    message = f"{what} does not exist on an executor: it has another disk or bucket"
     raise InvalidError(message)
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class FileLayout:
     """How the rows of a batch that is appended are divided into files.
 
-    `target_rows`, `target_bytes`: a batch is written by so few tasks that a file has about so many rows, or
+    `target_rows`, `target_bytes`: a batch is written by so few tasks that a file has about this many rows, or
     bytes; None: each task of Spark's writes its own. `sort_by`: each file has the rows in the order of these
     columns; with a target each has another part of their range. `driver_rows`: the driver writes batches of
-    at most so many rows that have no order. Raises `InvalidError` if a target is not above 0 or both are
+    at most this many rows that have no order. Raises `InvalidError` if a target is not above 0 or both are
     given, or `driver_rows` is below 0 or above 50,000.
     """
 

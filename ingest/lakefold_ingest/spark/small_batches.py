@@ -144,7 +144,7 @@ def sum_of(sizes: Iterable[BatchSize]) -> BatchSize:
 
 
 def _first_of_each_partition(frame: DataFrame, rows: int) -> DataFrame:
-    """Returns so many rows of each partition. `limit` would move all rows to a single partition before.
+    """Returns `rows` rows of each partition. `limit` would first move all rows to a single partition.
 
     The condition is a text, because an expression of Python's costs a dozen calls of the JVM.
     """

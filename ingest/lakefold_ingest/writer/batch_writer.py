@@ -378,7 +378,7 @@ def _size_of(table: pa.Table) -> int:
 
 
 def _report_of_rows(report: BatchReport, rows: int) -> BatchReport:
-    """Returns the report of a batch for an append of so many rows in it."""
+    """Returns the report of a batch for an append of `rows` rows in it."""
     if not isinstance(report.result, Committed):
         return report
     return replace(report, result=replace(report.result, rows_added=rows))

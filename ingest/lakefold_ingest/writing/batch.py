@@ -189,7 +189,7 @@ class StartedBatch:
         return report
 
     def _is_other_first_batch(self, result: Duplicate) -> bool:
-        """Whether a query begins anew under an app id whose batch 0 the table has, with other rows."""
+        """Returns if a query begins anew with an app id whose batch 0 the table has, with other rows."""
         return self._refuses_older and self.key.batch_id == 0 and result.different_content
 
     @contextmanager

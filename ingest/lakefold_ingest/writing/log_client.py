@@ -225,7 +225,7 @@ class LogClient:
             proposer.close()
 
     def _sender(self, timeout_s: float) -> Proposer:
-        """Returns the producer whose proposals brokers have to store within so many seconds."""
+        """Returns the producer whose proposals brokers have to store within `timeout_s` seconds."""
         with self._lock:
             if timeout_s not in self._proposers:
                 self._proposers[timeout_s] = Proposer(self._config, self._topics, timeout_s=timeout_s)

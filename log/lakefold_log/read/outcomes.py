@@ -104,7 +104,7 @@ class OutcomeWaiter(Closing):
         return self._reader.position
 
     def read_again_from(self, offset: int) -> None:
-        """Read the outcomes again from an offset on, or from the first that exists; never skip any.
+        """Reads the outcomes again from an offset on, or from the first that exists; never skips any.
 
         Raises `RetryError` if no broker answers.
         """

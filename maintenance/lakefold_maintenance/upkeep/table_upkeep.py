@@ -54,7 +54,7 @@ class RoundReport:
 
     `skipped`: why nothing was rewritten; empty if the compaction ran. `kept_for_waiting`: old versions that
     proposals in the log need. `removed_files`: files that no version and no proposal names. `indices`: the
-    names of those that lack so many rows that all were brought up to date.
+    names of those that lacked enough rows that all indices were brought up to date.
     """
 
     table: str

@@ -32,7 +32,7 @@ REMOVABLE: Final = "removable"
 TAGS: Final = "tags"
 BRANCHES: Final = "branches"
 MOST_ROWS: Final = 5
-"""All consumers that are further ahead share the last of so many rows of consumers."""
+"""The most rows of consumers. All consumers that are further ahead share the last row."""
 
 
 @dataclass(frozen=True, slots=True)

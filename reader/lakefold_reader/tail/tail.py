@@ -68,11 +68,11 @@ if TYPE_CHECKING:
 
 AT_ONCE = 0.25
 AT_ONCE_HERE = 0.005
-"""Two versions that are requested within so many seconds are of one table, on this machine and on others: in
+"""Two versions that are requested within these seconds are of one table, on this machine and on others: in
 that time nobody removes a table and publishes as many versions of another."""
 
 MISSED_SECONDS: Final = 0.2
-"""After a version was missing, a version that is read within so many seconds counts as the newest one: the
+"""After a version was missing, a version that is read within this many seconds counts as the newest one: the
 version after it is not read first."""
 
 

@@ -32,7 +32,7 @@ CHEAP_BYTES: Final = 1024 * 1024
 REMEMBERED: Final = 16
 SURE: Final = 2
 WORTH: Final = 20
-"""If the newest version isn't known: after so many versions that were read without a wait, one more is
+"""If the newest version isn't known: after this many versions that were read without a wait, one more is
 requested ahead, so that no larger part of all requests is for versions that don't exist."""
 
 

@@ -105,7 +105,7 @@ class CommitFiles:
         return bool(self._keys) and any(file.key in self._keys for file in files)
 
     def file(self, path: str) -> AddFile | None:
-        """Returns the logical file that the table has at a path by now."""
+        """Returns the logical file that the table has at a path after this version."""
         if path in self._added:
             return self._added[path]
         return None if self._before is None or path in self._removes else self._before.files.get(path)

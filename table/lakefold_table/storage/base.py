@@ -328,7 +328,7 @@ def etag_of(data: bytes) -> str:
 
 
 def check_whole(size: int, where: str) -> None:
-    """Raises `InvalidError` if so many bytes are more than are read into memory at once."""
+    """Raises `InvalidError` if `size` bytes are more than are read into memory at once."""
     if size > MOST_WHOLE:
         message = f"{size:,} bytes are to be read, and no more than {MOST_WHOLE:,} are held in memory at once"
         hint = "restore a version before it, and compact the table, so that its log gets shorter"

@@ -66,7 +66,7 @@ class StoredCheckpoint:
 def v2_checkpoint(
     snapshot: DeltaSnapshot, now_ms: int, before: Mapping[tuple[str, str], StoredRun]
 ) -> tuple[list[NewFile], StoredRuns]:
-    """Returns the files of a version's checkpoint, the hint that names it at last, and its runs.
+    """Returns the files of a version's checkpoint, the last of them the hint that names it, and its runs.
 
     `before`: the runs of an earlier checkpoint, whose sidecars are stored. `now_ms`: the time of the version,
     by which removed files expire. Raises `DamagedError` if the table's property for that is no duration.

@@ -138,7 +138,7 @@ PROPERTIES: Final = (
         FILE_SIZE,
         "bytes, or a size as in `100mb`",
         lambda text: file_size(text) is not None,
-        "`lakefold maintain` joins smaller files, and a writer ends a file with so many bytes in the store",
+        "`lakefold maintain` joins smaller files, and a writer ends a file that has this size in the store",
     ),
     TableProperty("delta.tuneFileSizesForRewrites", *_FLAG),
 )

@@ -70,7 +70,7 @@ def written_groups(transaction: Transaction, last_id: int) -> list[Group] | None
 
     Fragments that were left out of the version are among the new ones, with the id 0. `last_id`: the highest
     id that was used up to this version; new fragments without an id got the last ones. Returns None if the
-    property of the emptied fragments can't be read, or if there are not so many ids.
+    property of the emptied fragments can't be read, or if there are fewer ids.
     """
     emptied = _emptied(transaction)
     groups = groups_of(transaction.rewrite)
