@@ -96,7 +96,8 @@ def test_delta_spark_reads_rows_that_were_merged(
     history = judge.sql(f"DESCRIBE HISTORY delta.`{folding.path}`")
     metrics = {operation: shown for _, _, _, _, operation, *_, shown, _, _ in history}
     assert (metrics["WRITE"]["numOutputRows"], metrics["WRITE"]["numFiles"]) == ("10", "1")
-    assert (metrics["DELETE"]["numDeletedRows"], metrics["MERGE"]["numTargetFilesAdded"]) == ("2", "1")
+    added = "1" if configuration else "2"
+    assert (metrics["DELETE"]["numDeletedRows"], metrics["MERGE"]["numTargetFilesAdded"]) == ("2", added)
     # Delta changes the rows in turn, and the next merge builds on that.
     judge.sql(f"UPDATE delta.`{folding.path}` SET n = 7 WHERE id = 3")  # noqa: S608 - our own path
     folding.put(UpsertRows(people([3], "third").drop_columns(["n"]), Merge(("id",))))
