@@ -2,7 +2,8 @@
 
 Run as a program with one JSON object of arguments. In each write the first attempt of task 0 fails after it
 has written its rows, and the process of the first attempt of task 1 is killed then. Spark runs both again.
-With `linger` the first attempt of task 0 goes on without end instead, until a speculative attempt has won.
+With `linger` the first attempt of task 0 goes on without end instead, until a speculative attempt has won,
+which ends only after the first one has written its rows as well.
 Each attempt leaves an empty file `NAME-TASK-ATTEMPT` in the folder `tried`.
 """
 
@@ -24,6 +25,7 @@ from lakefold.spark_format import LakefoldFormat
 from lakefold_ingest.rows import staged_rows
 from lakefold_ingest.spark import keyed_tasks
 from lakefold_ingest.spark import sink as sink_module
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +122,11 @@ def lose_first_attempt(folder: str, name: str) -> None:
     context = TaskContext.get()
     assert context is not None
     task, attempt = context.partitionId(), context.attemptNumber()
-    (Path(folder) / "tried" / f"{name}-{task}-{attempt}").touch()
+    tries = Path(folder) / "tried"
+    (tries / f"{name}-{task}-{attempt}").touch()
+    if attempt == 1 and LINGER in os.environ:
+        # Spark kills the first attempt when this one ends.
+        until((tries / f"{name}-{task}-0").exists, "the rows of the first attempt")
     if attempt == 0 and LINGER in os.environ:
         while task == 0:
             signal.pause()

@@ -97,7 +97,7 @@ def test_rows_that_do_not_fit_are_all_found_in_sorted_files_too(tmp_path: Path) 
     by_append(settings, rows)
     assert sorted(in_files(tmp_path / "t"), key=str) == [[3], [5], [6]]
     bad = bad_records(
-        settings, Key("app", 0), [BAD_ROWS.empty_table(), pa.table([["c"], ["r"], ["{}"]], BAD_ROWS)]
+        settings, Key("app", 0), [BAD_ROWS.empty_table(), pa.table([["c"], ["r"], ["{}"], ["{}"]], BAD_ROWS)]
     )
     assert bad is not None
     assert bad.settings.sort_by == ()
