@@ -82,7 +82,7 @@ here, and a value that a property can't have, are refused before anything is sen
 `delta.` are your own; those of [maintenance](../operations.md) are among them.
 
 If the table exists, it keeps the properties that it has, as with delta-spark: properties of a write are only
-checked then ([decision 0099](../decisions/0099-a-write-gives-properties-to-new-tables-only.md)). Other
+checked then ([decision 0098](../decisions/0098-a-write-gives-properties-to-new-tables-only.md)). Other
 clients, and `lakefold propose --actions`, change those of a table that exists."""
 
 DELTA_CONFLICTS = """\

@@ -6,7 +6,7 @@ it on; so a version of theirs has the marks of the last version of a committer b
 named by a `txn` action, which every client keeps (Delta fact 7.1).
 
 If the table has the feature domainMetadata, the marks are the configuration of a domain instead, which every
-client carries on (decision 0098).
+client carries on (decision 0097).
 """
 
 from __future__ import annotations
