@@ -34,6 +34,7 @@ TOGETHER: Final = {
         "test_spark_bad_records",
         "test_spark_changes",
         "test_spark_evolution",
+        "test_spark_new_tables",
         "test_spark_seen",
         "test_spark_types",
         "test_spark_writes",

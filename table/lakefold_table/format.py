@@ -420,11 +420,13 @@ class Format(Protocol[S]):
 
     `name`: what messages and proposals call it. `folder`: where it keeps the files of its versions; a folder
     with such files in it is a table of this format. `first_version`: the number of a table's first version.
+    `oldest_rules`: the oldest rules under which its versions can be folded again.
     """
 
     name: str
     folder: str
     first_version: int
+    oldest_rules: int
 
     @property
     def operations(self) -> Collection[str]:

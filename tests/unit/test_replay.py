@@ -13,6 +13,7 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
@@ -166,7 +167,7 @@ def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
 
 def test_versions_under_other_rules_are_reported_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
-    monkeypatch.setattr("lakefold_committer.replay.replay.OLDEST_RULES", RULES + 1)
+    monkeypatch.setattr(LanceFormat, "oldest_rules", RULES + 1)
     monkeypatch.setattr("lakefold_committer.replay.replay.RULES", RULES + 1)
     replays = replayed()
     assert [each.verdict for each in replays] == [Verdict.OTHER_RULES] * 3

@@ -36,7 +36,7 @@ from lakefold_table.errors import (
 )
 from lakefold_table.format import Difference, RecordedVersion
 from lakefold_table.formats import BUILT_IN, Formats
-from lakefold_table.marks.marks import OLDEST_RULES, RULES, decode_marks
+from lakefold_table.marks.marks import RULES, decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import below
@@ -165,7 +165,7 @@ class _Replay:
         if case.move is not None and case.move.why.by_verb:
             self._continue_from(case.version)
             return case.result(Verdict.MOVED, f"{case.move.why}: {case.move}")
-        if not OLDEST_RULES <= case.record.rules <= RULES:
+        if not self._format.oldest_rules <= case.record.rules <= RULES:
             self._continue_from(case.version)
             return case.result(
                 Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}"

@@ -35,7 +35,7 @@ from lakefold_table.format import (
     VersionHead,
     VersionSummary,
 )
-from lakefold_table.marks.marks import digest_of_marks
+from lakefold_table.marks.marks import MARKS_IN_DOMAIN, digest_of_marks
 from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class DeltaFormat:
     name = NAME
     folder = FOLDER
     first_version = 0
+    oldest_rules = MARKS_IN_DOMAIN
     operations = OPERATIONS
     manifests = None
     refs = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,7 @@ _PLAIN: Final = {
 }
 """The types of JSON that Arrow takes for values of these types."""
 _BOUNDED: Final = frozenset({*BITS, "float", "double", "string", *_TIMES})
+_LARGEST: Final = {"float": (2 - 2**-23) * 2.0**127, "double": sys.float_info.max}
 _NO_NUMBERS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -194,15 +196,15 @@ def _value(content: Any, kind: str) -> Any:  # noqa: ANN401 - a value of JSON, a
         case int() | float() if kind in BITS:
             bound = 1 << (BITS[kind] - 1)
             return content if is_long(content) and -bound <= content < bound else None
-        case int() | float() if kind in ("float", "double"):
-            return float(content)
+        case int() | float() if kind in _LARGEST:
+            return float(content) if abs(content) <= _LARGEST[kind] else None
         case int() | float():
             number = Decimal(repr(content))
             exact = isinstance(content, int) or len(number.as_tuple().digits) <= _EXACT_DIGITS
             return number if exact and _is_decimal(kind) and fits_type(f"{number:f}", kind) else None
         case str() if kind == "string":
             return content
-        case str() if kind in ("float", "double"):
+        case str() if kind in _LARGEST:
             return _NO_NUMBERS.get(content)
         case str() if kind in _TIMES:
             return _time(content, kind)
@@ -221,7 +223,11 @@ def _time(text: str, kind: str) -> dt.date | dt.datetime | None:
         return at.date()
     if kind == "timestamp_ntz":
         return at.replace(tzinfo=None)
-    return at.replace(tzinfo=dt.UTC) if at.tzinfo is None else at.astimezone(dt.UTC)
+    try:
+        return at.replace(tzinfo=dt.UTC) if at.tzinfo is None else at.astimezone(dt.UTC)
+    except OverflowError:
+        # In UTC it is before the year 1 or after 9999.
+        return None
 
 
 def _from_text(text: str | None, kind: str) -> Any:  # noqa: ANN401 - a value as `_value` takes it

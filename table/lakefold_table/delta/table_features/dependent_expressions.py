@@ -8,6 +8,7 @@ of a column stays while an expression uses it (Delta fact 6.11).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.table_features.columns import all_columns
@@ -23,12 +24,12 @@ GENERATED: Final = "delta.generationExpression"
 """The key in the metadata of a column that is generated."""
 DROP_FIRST: Final = "leave the column as it is, or drop what uses it, change the column, and add that again"
 MOST_TEXT: Final = 8 << 10
-"""The longest expression that is read: quotes that don't end take the square of its length."""
+"""The longest expression that is read."""
 _NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
 _TOKEN: Final = re.compile(
     rf"""
-        '(?:[^'\\]|\\.)*'
-      | "(?:[^"\\]|\\.)*"
+        '(?:[^'\\]|\\.|\\\Z)*(?:'|\Z)
+      | "(?:[^"\\]|\\.|\\\Z)*(?:"|\Z)
       | \d[\w.]*
       | \.\s*{_NAME}
       | (?P<names>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<other>(?=\s*[('"]))?
@@ -74,11 +75,9 @@ class DependentExpression:
         """Returns whether it may use a column, one that it is in, or a field in it. Case does not count."""
         if len(self.text) > MOST_TEXT:
             return True
-        folded = [part.lower() for part in path]
-        return any(
-            all(ours == theirs for ours, theirs in zip(names, folded, strict=False))
-            for names in _names_in(self.text)
-        )
+        folded = tuple(part.lower() for part in path)
+        named, inside = _paths_in(self.text)
+        return folded in inside or any(folded[:length] in named for length in range(1, len(folded)))
 
     def unknown(self, columns: Collection[str]) -> str:
         """Returns a name in it that is surely none of these columns at the top, empty if there is none.
@@ -158,6 +157,13 @@ def dependent_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, s
                 message = f"the column {old.name!r} can't go or be renamed: {each.name} uses it"
                 return f"{message}, which is {each.text!r}", DROP_FIRST
     return None
+
+
+@lru_cache(256)
+def _paths_in(text: str) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
+    """Returns the paths that an expression names, and those with all columns and structs that they are in."""
+    named = frozenset(map(tuple, _names_in(text)))
+    return named, frozenset(path[:length] for path in named for length in range(1, len(path) + 1))
 
 
 def _names_in(text: str) -> Iterator[list[str]]:
