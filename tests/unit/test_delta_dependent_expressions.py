@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,6 +83,15 @@ def test_an_expression_that_is_too_long_to_be_read_may_use_any_column() -> None:
     hostile = DependentExpression("c", '\\"' * 500_000)
     assert hostile.uses(("x",))
     assert not hostile.unknown(["y"])
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * 4_000, "'\\'" * 2_000 + "\\", "`" * 8_001, "a . " * 2_000])
+def test_an_expression_is_read_in_linear_time_and_once(text: str) -> None:
+    begun = time.process_time()
+    expression = DependentExpression("c", text)
+    answers = {expression.uses((f"x{number}",)) for number in range(2_000)}
+    assert answers == {text.startswith(('"', "'"))}, "quotes that don't end may hide any column"
+    assert time.process_time() - begun < 1
 
 
 WIDER = ("integer", "long")

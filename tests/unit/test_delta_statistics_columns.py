@@ -17,7 +17,17 @@ import lakefold
 from lakefold_table.delta.checkpoints.sidecars import v2_checkpoint
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
 from lakefold_table.delta.checkpoints.written import INTERVAL, checkpoint_files
-from tests.delta_logs.actions import LISTED, PROTOCOL, add, commits, metadata, snapshot_in, snapshot_of
+from lakefold_table.entry import Committed
+from tests.delta_logs.actions import (
+    LISTED,
+    PROTOCOL,
+    add,
+    commits,
+    data_file,
+    metadata,
+    snapshot_in,
+    snapshot_of,
+)
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_written_checkpoints import log_id
 
@@ -134,6 +144,31 @@ def test_a_number_that_json_may_have_rounded_is_no_bound() -> None:
     (file,) = added(version(schema(*fields("decimal(20,2)")), stats, **BOTH))
     assert file["stats_parsed"]["minValues"]["decimal(20,2)"] is None
     assert file["stats_parsed"]["maxValues"]["decimal(20,2)"] == Decimal("9999.00")
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        ("double", "1" + "0" * 400),
+        ("float", "1e300"),
+        ("timestamp", '"0001-01-01T00:00:00+14:00"'),
+        ("timestamp", '"9999-12-31T23:59:59-14:00"'),
+        ("date", '"-0001-01-01"'),
+    ],
+)
+def test_a_bound_that_the_column_can_not_hold_is_null(tmp_path: Path, kind: str, least: str) -> None:
+    """A commit is published before its checkpoint is made, so it must not end there."""
+    table = Table(tmp_path / "t")
+    created = table.propose(PROTOCOL, metadata(schema(*fields(kind)), **BOTH, **{INTERVAL: "1"}))
+    assert table.fold(created, log=log_id(1)) == [Committed(0)]
+    files = [data_file(table.path, name, 1) for name in "ab"]
+    files[0]["add"]["stats"] = f'{{"numRecords":1,"minValues":{{"{kind}":{least}}}}}'
+    files[1]["add"]["stats"] = f'{{"numRecords":1,"minValues":{{"{kind}":"no bound"}}}}'
+    (stored,) = table.fold(table.propose(*files), log=log_id(2))
+    assert isinstance(stored, Committed)
+    (checkpoint,) = (table.path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(checkpoint).column("add").to_pylist()
+    assert [row["stats_parsed"]["minValues"][kind] for row in rows if row is not None] == [None, None]
 
 
 def test_statistics_that_are_malformed_or_absent_are_null() -> None:

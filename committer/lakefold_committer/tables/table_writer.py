@@ -30,7 +30,6 @@ from lakefold_table.errors import (
     DamagedError,
     FencedError,
     InvalidError,
-    LakefoldError,
     LocationError,
     NotATableError,
     OutnumberedError,
@@ -41,7 +40,7 @@ from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
-from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
+from lakefold_table.storage.base import Put, Storage
 from lakefold_table.uri import is_under
 from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.refs import Refs
@@ -386,7 +385,9 @@ class TableWriter:
                 stored = {file.path for file in after.files[:-1]}
                 again = self._format.files_after(table.state, None).files
                 self._store([file for file in again if file.may_exist or file.path not in stored])
-        except (LakefoldError, DoubtfulPutError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the version is published, whatever its checkpoint lacks
             # If the answer of a put was lost, its file may exist. The next checkpoint does not rely on it.
             LOG.warning("checkpoint not written", table=table.uri, version=table.version, error=str(error))
 

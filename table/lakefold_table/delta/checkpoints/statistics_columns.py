@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +43,7 @@ _PLAIN: Final = {
 }
 """The types of JSON that Arrow takes for values of these types."""
 _BOUNDED: Final = frozenset({*BITS, "float", "double", "string", *_TIMES})
-_LARGEST: Final = {"float": (2 - 2**-23) * 2.0**127, "double": sys.float_info.max}
+_LARGEST: Final = {"float": (2 - 2**-23) * 2.0**127, "double": (2 - 2**-52) * 2.0**1023}
 _NO_NUMBERS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 

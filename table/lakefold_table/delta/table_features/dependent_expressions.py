@@ -16,7 +16,7 @@ from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, INVA
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
@@ -28,15 +28,16 @@ MOST_TEXT: Final = 8 << 10
 _NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
 _TOKEN: Final = re.compile(
     rf"""
-        '(?:[^'\\]|\\.|\\\Z)*(?:'|\Z)
-      | "(?:[^"\\]|\\.|\\\Z)*(?:"|\Z)
+        '(?:[^'\\]|\\.|\\\Z)*(?:'|(?P<single>\Z))
+      | "(?:[^"\\]|\\.|\\\Z)*(?:"|(?P<double>\Z))
       | \d[\w.]*
       | \.\s*{_NAME}
       | (?P<names>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<other>(?=\s*[('"]))?
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What is in an expression. `other`: the name is that of a function, or of the type of a constant."""
+"""What is in an expression. `other`: the name is that of a function, or of the type of a constant. `single`
+and `double`: the text in quotes has no end."""
 _OPERATORS: Final = {
     "and",
     "or",
@@ -73,21 +74,22 @@ class DependentExpression:
 
     def uses(self, path: tuple[str, ...]) -> bool:
         """Returns whether it may use a column, one that it is in, or a field in it. Case does not count."""
-        if len(self.text) > MOST_TEXT:
+        folded, named = tuple(part.lower() for part in path), _paths_in(self.text)
+        if named is None:
             return True
-        folded = tuple(part.lower() for part in path)
-        named, inside = _paths_in(self.text)
-        return folded in inside or any(folded[:length] in named for length in range(1, len(folded)))
+        parts = (folded[:length] for length in range(1, len(folded)))
+        return folded in named.inside or any(part in named.paths for part in parts)
 
     def unknown(self, columns: Collection[str]) -> str:
         """Returns a name in it that is surely none of these columns at the top, empty if there is none.
 
         `columns`: their names in lower case.
         """
-        if len(self.text) > MOST_TEXT or _OTHER_NAMES.search(self.text):
+        named = _paths_in(self.text)
+        if named is None or _OTHER_NAMES.search(self.text):
             return ""
         known = {*columns, *_WORDS}
-        return next((".".join(names) for names in _names_in(self.text) if names[0] not in known), "")
+        return next((".".join(path) for path in named.paths if path[0] not in known), "")
 
 
 def expressions_of(metadata: TableMetadata) -> tuple[DependentExpression, ...]:
@@ -159,17 +161,26 @@ def dependent_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, s
     return None
 
 
+@value()
+class NamedPaths:
+    """The paths that an expression names, in order. `inside`: those with the columns that they are in."""
+
+    paths: Mapping[tuple[str, ...], None]
+    inside: frozenset[tuple[str, ...]]
+
+
 @lru_cache(256)
-def _paths_in(text: str) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
-    """Returns the paths that an expression names, and those with all columns and structs that they are in."""
-    named = frozenset(map(tuple, _names_in(text)))
-    return named, frozenset(path[:length] for path in named for length in range(1, len(path) + 1))
-
-
-def _names_in(text: str) -> Iterator[list[str]]:
-    """Yields the names that may be of columns, in lower case, each as its path."""
+def _paths_in(text: str) -> NamedPaths | None:
+    """Returns what may be columns in an expression, in lower case. Returns None if it can't be read."""
+    paths: dict[tuple[str, ...], None] = {}
+    if len(text) > MOST_TEXT:
+        return None
     for match in _TOKEN.finditer(text):
-        names = match["names"]
-        if names is not None and match["other"] is None:
-            parts = re.findall(_NAME, names)
-            yield [part.removeprefix("`").removesuffix("`").replace("``", "`").lower() for part in parts]
+        if match["single"] is not None or match["double"] is not None:
+            return None
+        if match["names"] is not None and match["other"] is None:
+            parts = re.findall(_NAME, match["names"])
+            plain = (part.removeprefix("`").removesuffix("`").replace("``", "`") for part in parts)
+            paths[tuple(part.lower() for part in plain)] = None
+    inside = frozenset(path[:length] for path in paths for length in range(1, len(path) + 1))
+    return NamedPaths(paths, inside)
