@@ -367,10 +367,9 @@ class TableWriter:
         """Stores what makes a published version quicker to open, as a checkpoint of Delta.
 
         Only the last file may replace an older one. It names the others, so it is not stored if another
-        client has stored them, which then stores its own. An error changes nothing but that, so it is logged.
-        A clean-up may remove files that they share with older ones at the same time. From now on it sees that
-        these are needed, and what it had removed before is stored again, with another file that needs it: the
-        first one goes before, since readers may choose either.
+        client has stored them, which then stores its own. An error is logged, and changes nothing else.
+        A clean-up may remove shared files at the same time. It sees now that these are needed. What it had
+        removed before is stored again, with another file that needs it; the first one is deleted before that.
         """
         if table.state is None:
             return
