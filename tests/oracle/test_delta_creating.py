@@ -64,7 +64,7 @@ def added(path: Path, version: int) -> list[dict[str, Any]]:
         ({"delta.constraints.small": "id < 1000"}, None, {"checkConstraints"}),
         ({"delta.feature.clustering": "supported"}, None, {"clustering", "domainMetadata"}),
     ],
-    ids=str,
+    ids=lambda each: ",".join(sorted(each)) if isinstance(each, dict | set) else str(each),
 )
 def test_a_table_has_the_features_that_its_properties_need(
     tmp_path: Path, properties: dict[str, str], readers: set[str] | None, writers: set[str] | None
@@ -152,7 +152,7 @@ def test_a_creation_that_is_repeated_is_the_same(tmp_path: Path) -> None:
         ({"delta.constraints.gone": "gone > 2"}, "the constraint gone", "another client"),
         ({"delta.zzz": "1"}, "no such property", "the known ones are delta.appendOnly"),
     ],
-    ids=str,
+    ids=lambda each: ",".join(sorted(each)) if isinstance(each, dict | set) else str(each),
 )
 def test_properties_that_a_table_can_not_have_are_refused_by_name(
     tmp_path: Path, properties: dict[str, str], message: str, hint: str
