@@ -248,3 +248,21 @@ def test_with_wait_log_a_process_learns_of_a_refusal_without_reading_all_dead_le
     query.put(2, other)
     bench.fold()
     assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5]
+
+
+def test_with_wait_log_a_run_that_begins_with_a_batch_of_the_table_learns_of_refusals_before_it(
+    bench: WritingBench, tmp_path: Path
+) -> None:
+    """Batch 1 is refused and batch 2 added. Then the query is started again, and repeats batch 2."""
+    other, folder = refuse_a_batch(bench), tmp_path / "lakefold-7" / "query-runs"
+    with bench.committer():
+        bench.put(2, other)
+    close_clients()
+    query, more = OtherProcesses(bench, folder), Writer(other.rows)
+    query.put(2, more)
+    with pytest.raises(RefusedError, match=f"batch 1 of {APP} into .*: refused at "):
+        query.put(3, more)
+    assert more.calls == 0
+    query.put(3, more)
+    bench.fold()
+    assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5]

@@ -93,7 +93,9 @@ def sent_batches_noted(run_id: str, key: Key, settings: WriteSettings, folder: P
     """Notes which batches have no outcome when the block ends, if the run doesn't wait for outcomes.
 
     At first it takes over what the process noted that sent the batch before: so a limit of unanswered batches
-    and a refusal are those of the run. Raises `RetryError` if no broker answers.
+    and a refusal are those of the run. Notes nothing before refusals of earlier runs were looked up, which a
+    batch that is in the table already does not need: the process that sends the next one looks them up.
+    Raises `RetryError` if no broker answers.
     """
     if settings.wait != "log" or not run_id:
         yield
@@ -106,8 +108,9 @@ def sent_batches_noted(run_id: str, key: Key, settings: WriteSettings, folder: P
     try:
         yield
     finally:
-        unanswered = client.unanswered(settings.table, key.app_id)
-        _write(note, json.dumps([astuple(each) for each in unanswered]))
+        if client.has_looked_up(settings.table, key.app_id):
+            unanswered = client.unanswered(settings.table, key.app_id)
+            _write(note, json.dumps([astuple(each) for each in unanswered]))
 
 
 def _read_sent(note: Path) -> list[SentBatch] | None:

@@ -154,6 +154,10 @@ class LogClient:
             waiters = [waiter for (name, _), waiter in self._waiters.items() if name == table]
         return [sent for waiter in waiters for sent in waiter.sent_batches(app_id)]
 
+    def has_looked_up(self, table: str, app_id: str) -> bool:
+        """Returns whether this process, or one whose batches it took over, has called `refused_before`."""
+        return (table, app_id) in self._looked_up
+
     def take_over(self, table: str, app_id: str, sent: Sequence[SentBatch]) -> None:
         """Waits for these batches of the app, which another process has sent, in place of those known here.
 
