@@ -122,3 +122,18 @@ def test_rows_that_turn_bad_before_the_batch_is_sent_again_are_not_lost(
     assert ids(table) == [1]
     stored = sorted((column, row["id"] or 0) for _, _, column, row in bad(tmp_path / "bad"))
     assert stored == [("id", 0), ("id", 0), ("n", 2)]
+
+
+def test_settings_of_the_table_that_a_batch_creates_are_not_those_of_the_table_of_its_bad_rows(
+    options: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    """The first batch creates both tables; for the second one both exist."""
+    given: lakefold.WriteOptions = {**options, "format": "delta", "stable_row_ids": True}
+    given |= {"table_properties": {"delta.enableDeletionVectors": "true"}, "bad_records": tmp_path / "bad"}
+    lakefold.append(tmp_path / "t", SCHEMA.empty_table(), **given)
+    batch = pa.table({"id": pa.array([1, None], pa.int64()), "n": pa.array([1, 2], pa.int8())})
+    for number in range(2):
+        report = lakefold.append(tmp_path / "t", batch, app_id="a", batch_id=number, **given)
+        assert report.kind == "committed"
+    assert [number for _, number, _, _ in bad(tmp_path / "bad")] == [0, 1]
+    assert not lance.dataset(tmp_path / "bad").has_stable_row_ids

@@ -70,6 +70,9 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
             # A table of bad rows that an earlier release has created lacks the column.
             merge_schema=bool(settings.bad_records_columns),
             format="",
+            # These are for the batch's own table: this one may be of another format.
+            stable_row_ids=False,
+            table_properties={},
             partition_by=(),
             sort_by=(),
             commit_properties={},
