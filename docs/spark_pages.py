@@ -356,7 +356,8 @@ table stay the same in between.
   query. When a query ends, as each `availableNow` does, nobody has read the outcomes of its last batches: a
   refusal of these is reported by the next run that has a batch. So use `wait=commit` if the job's end has to
   mean that all of its rows are in the table, or call `wait_for_outcomes(query)` of the function that `sink`
-  returned, after `query.awaitTermination()`: it raises such a refusal. `format` has nothing like it.
+  returned, after `query.awaitTermination()`: it raises such a refusal, and also if an outcome is not known
+  in time. `format` has nothing like it.
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of

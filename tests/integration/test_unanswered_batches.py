@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.query_runs import sent_batches_noted
 from lakefold_ingest.spark.sink import Sink
 from lakefold_ingest.writing import log_client
+from lakefold_ingest.writing.batch import StartedBatch
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_table.entry import Committed, Duplicate, RefusedError
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S
 from tests.integration.writing_bench import APP, Writer, WritingBench, logged, rows
@@ -190,6 +193,51 @@ def test_with_wait_log_the_last_batches_are_awaited_at_the_end(bench: WritingBen
     bench.fold()
     Sink(settings, APP).wait_for_outcomes(query)
     Sink(replace(settings, table=canonical(tmp_path / "none"))).wait_for_outcomes(query)
+
+
+@pytest.mark.parametrize("is_at_end", [True, False])
+def test_with_wait_log_a_refusal_that_is_only_logged_does_not_end_the_wait_for_other_batches(
+    bench: WritingBench,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_at_end: bool,
+) -> None:
+    late = refuse_a_batch(bench)
+    with monkeypatch.context() as patched:
+        # As if batch 1 was refused just after batch 2 was sent.
+        patched.setattr(StartedBatch, "_check_earlier", lambda *_: None)
+        bench.put(2, Writer(late.rows), wait="log")
+    query: Any = SimpleNamespace(id=APP)
+    settings = replace(bench.settings, wait="log", on_refused="warn", timeout_s=0.5)
+
+    def send_next() -> None:
+        bench.put(3, late, wait="log", on_refused="warn", max_unanswered=1, timeout_s=0.5)
+
+    wait = partial(Sink(settings).wait_for_outcomes, query) if is_at_end else send_next
+    with pytest.raises(RetryError, match="1 batches in the log have no outcome yet"):
+        wait()
+    assert late.calls == 0
+    (refused,) = [text for text in logged(caplog, "WARNING") if "refused at" in text]
+    assert refused.startswith(f"batch 1 of {APP} into ")
+    bench.fold()
+    Sink(replace(settings, timeout_s=PATIENCE_S)).wait_for_outcomes(query)
+
+
+def test_with_wait_log_a_user_who_may_not_read_outcomes_does_not_seem_to_have_them_at_the_end(
+    bench: WritingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InvalidError("no right to read", where="outcomes")
+
+    with bench.committer():
+        bench.put(0, rows(1))
+    bench.put(1, rows(2), wait="log")
+    monkeypatch.setattr(OutcomeWaiter, "reported", refuse)
+    query: Any = SimpleNamespace(id=APP)
+    with pytest.raises(InvalidError, match="those of the last 1 batches are not known") as caught:
+        Sink(replace(bench.settings, wait="log")).wait_for_outcomes(query)
+    assert caught.value.where.startswith(bench.names.outcomes)
 
 
 @dataclass

@@ -136,7 +136,7 @@ class Sink:
         """Waits for the outcomes of the batches that a query has sent with `wait="log"`, after its end.
 
         Raises `RefusedError` if one was refused (unless `on_refused` is "warn"), `RetryError` if one has no
-        outcome within the timeout.
+        outcome within the timeout, `InvalidError` if this user may not read outcomes.
         """
         wait_for_outcomes(self.settings, self.app_id or str(query.id))
 

@@ -301,9 +301,10 @@ class StartedBatch:
         most = Unanswered(
             settings.max_unanswered, math.inf if settings.max_lag_s is None else settings.max_lag_s
         )
-        reported, self._lag = client.make_room(view.uri, app_id, view.partition, most, settings.timeout_s)
+        more = f"; {self.key} was not sent"
+        _check_refusals(settings, refusals, more)
+        self._lag = _make_room(settings, view, app_id, most, more)
         self._wait_s += time.perf_counter() - begun
-        _check_refusals(settings, [*refusals, *reported], f"; {self.key} was not sent")
 
     def _propose(self, view: View, envelope: Envelope) -> None:
         """Sends the envelope, and waits until the log has it if the outcome isn't awaited."""
@@ -362,13 +363,34 @@ def wait_for_outcomes(settings: WriteSettings, app_id: str) -> None:
     """Waits until what this process has sent for the app without waiting has an outcome.
 
     Raises `RefusedError` if a batch was refused (unless `on_refused` is "warn"), `RetryError` if one has no
-    outcome in time.
+    outcome in time, `InvalidError` if this user may not read outcomes.
     """
     view = read_view(settings.table, settings.storage_options)
-    if view is not None:
-        none = Unanswered(1, math.inf)
-        refusals, _ = _client(settings).make_room(view.uri, app_id, view.partition, none, settings.timeout_s)
-        _check_refusals(settings, refusals)
+    if view is None:
+        return
+    left = _make_room(settings, view, app_id, Unanswered(1, math.inf)).batches
+    if left:
+        raise InvalidError(
+            f"this user may not read outcomes: those of the last {left} batches are not known",
+            where=f"{settings.topics.outcomes}, {settings.table}",
+            hint="give the user the right to read this topic, or watch the dead letters",
+        )
+
+
+def _make_room(
+    settings: WriteSettings, view: View, app_id: str, most: Unanswered, more: str = ""
+) -> Unanswered:
+    """Waits until fewer batches than `most` have no outcome, and returns how many have none: see `LogClient`.
+
+    Checks those that are reported meanwhile as `_check_refusals`, and waits on if that does not raise.
+    """
+    deadline = time.monotonic() + settings.timeout_s
+    while True:
+        remaining_s = max(deadline - time.monotonic(), 0.0)
+        reported, lag = _client(settings).make_room(view.uri, app_id, view.partition, most, remaining_s)
+        if not reported:
+            return lag
+        _check_refusals(settings, reported, more)
 
 
 def _check_refusals(settings: WriteSettings, refusals: Sequence[Outcome], more: str = "") -> None:
