@@ -324,7 +324,8 @@ not exist, in the columns `table`, `app_id` and `batch_id` (for which batch they
 `reason` and `row` (the row as a JSON object). `badRecordsColumns` names columns of the batch that say where a
 row comes from: Kafka's `topic`, `partition`, `offset` and the message itself, or `_metadata.file_path` of a
 file under a name of its own. They go to the column `source` of the bad rows, as a JSON object, and not to the
-table ([an example](../cookbook.md)); the order of change events may be one of them.
+table ([an example](../cookbook.md)). Columns of `orderBy` may be among them, and go
+to the table as well if it has them; columns of `keys` may not.
 
 Several tables may share one table of bad rows. The bad rows of a batch are a proposal of their own in the
 log, with a key made from the batch's, and are awaited before the batch is sent. So each of them is in their

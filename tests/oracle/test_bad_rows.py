@@ -30,6 +30,7 @@ from lakefold_table.errors import InvalidError
 from tests.merging import Folding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from lakefold_ingest.writing.operation import LeavesRowsOut
@@ -111,6 +112,42 @@ def test_the_order_of_events_may_be_one_of_the_columns_that_bad_rows_keep(foldin
     settings = {"bad_records": "memory://bad/rows", "bad_records_columns": SOURCE}
     folding.put(ApplyChanges(rows.sort_by([("offset", "descending")]), format_, source=SOURCE), **settings)  # type: ignore[arg-type]  # as above
     assert folding.rows("id", "n") == [{"id": 1, "n": 2}]
+
+
+def test_the_order_of_an_upsert_may_be_one_of_the_columns_that_bad_rows_keep(folding: Folding) -> None:
+    rows = with_source(pa.table({"id": [1, 1, None], "n": [1, 2, 3]}))
+    settings: Any = {"bad_records": "memory://bad/rows", "bad_records_columns": SOURCE}
+    operation = UpsertRows(
+        rows.sort_by([("offset", "descending")]), Merge(("id",), ("offset",)), source=SOURCE
+    )
+    assert operation.schema is not None
+    assert operation.schema.names == ["id", "n"]
+    folding.put(operation, **settings)
+    assert folding.rows("id", "n") == [{"id": 1, "n": 2}]
+    (bad,) = operation.bad_rows
+    assert json.loads(bad["source"][0].as_py()) == {"topic": "events", "offset": 2}
+
+
+KEYS = ("id", "offset")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda rows: UpsertRows(rows, Merge(KEYS), source=SOURCE),
+        lambda rows: delete_keys(rows, KEYS, SOURCE),
+        lambda rows: ApplyChanges(rows, change_format(KEYS, operation_column="op"), source=SOURCE),
+    ],
+    ids=["upsert", "delete", "cdc"],
+)
+def test_a_key_is_none_of_the_columns_that_bad_rows_keep(operation: Callable[[pa.Table], object]) -> None:
+    with pytest.raises(InvalidError, match="offset can't be a key of the table and a column that") as caught:
+        operation(with_source(MIXED))
+    assert caught.value.where == "keys, badRecordsColumns"
+
+
+def test_a_row_in_an_event_of_debezium_s_may_have_a_key_that_is_named_as_a_column_beside_it() -> None:
+    ApplyChanges(with_source(MIXED), change_format(KEYS, envelope="debezium"), source=SOURCE)
 
 
 def test_a_column_that_bad_rows_should_keep_is_in_the_batch(folding: Folding) -> None:

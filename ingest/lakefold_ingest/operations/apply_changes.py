@@ -17,7 +17,7 @@ from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes
 from lakefold_ingest.rows.row_faults import RowFaults
-from lakefold_ingest.rows.source_columns import own_columns, own_rows
+from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -38,7 +38,8 @@ class ApplyChanges(KeepsBadRows):
 
     The last event of a key counts. If the table keeps the columns that order the events, an event that is
     older than the row in the table has no effect. A deleted row leaves nothing behind, so an older event that
-    comes in a later batch than its deletion inserts the row again (decision 0074).
+    comes in a later batch than its deletion inserts the row again (decision 0074). Raises `InvalidError` if
+    `source`, the columns that only bad rows keep, has a key.
     """
 
     rows: pa.Table
@@ -46,6 +47,11 @@ class ApplyChanges(KeepsBadRows):
     attempts: int = ATTEMPTS
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
     source: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.format.envelope is not ChangeEnvelope.DEBEZIUM:
+            # Debezium's rows are in columns: these have names of their own.
+            check_keys(self.format.keys, self.source)
 
     @property
     def schema(self) -> pa.Schema | None:

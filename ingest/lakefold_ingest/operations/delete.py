@@ -75,7 +75,7 @@ def delete_keys(rows: pa.Table, keys: Sequence[str], source: tuple[str, ...] = (
     """Returns the operation that deletes the rows whose keys are in `rows`, which need no other columns.
 
     A key may be in several rows. `source`: the columns that only bad rows keep. Raises `InvalidError` if
-    `keys` names no column, or one twice.
+    `keys` names no column, one twice, or one of `source`.
     """
     merge = Merge(tuple(keys), clauses=(MatchedDelete(),))
     merge.check_columns(rows.column_names, keys)

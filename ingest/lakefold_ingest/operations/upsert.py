@@ -24,7 +24,7 @@ from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.rows.json_values import check_json
-from lakefold_ingest.rows.source_columns import own_columns, own_rows
+from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -51,8 +51,9 @@ PAIRS_AT_ONCE = 2**16
 class UpsertRows(KeepsBadRows):
     """An `Operation` that merges rows into the table. `rows` are those of the batch.
 
-    `source`: the columns that only bad rows keep. If it is built again, only the fragments that changed since
-    are read, and what was written is used again unless the batch changes other rows now.
+    `source`: the columns that only bad rows keep; no key, but some may order the rows. If it is built again,
+    only the fragments that changed since are read, and what was written is used again unless the batch
+    changes other rows now. Raises `InvalidError` if `source` has a key.
     """
 
     rows: pa.Table
@@ -61,6 +62,9 @@ class UpsertRows(KeepsBadRows):
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
     source: tuple[str, ...] = ()
     _built: BuiltChanges | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_keys(self.merge.keys, self.source)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -148,7 +152,7 @@ class UpsertRows(KeepsBadRows):
         don't fit and bad rows are not kept.
         """
         self.bad_rows.clear()
-        rows = own_rows(self.rows, self.source)
+        rows = own_rows(self.rows, self.source, self.merge.order_by)
         try:
             batch = merge_batch(rows, self.merge, columns, where)
             check_json(batch.rows)

@@ -26,6 +26,14 @@ def own_columns(given: pa.Schema, source: Sequence[str]) -> pa.Schema:
     return given if not source else given.empty_table().drop_columns(list(source)).schema
 
 
+def check_keys(keys: Collection[str], source: Sequence[str]) -> None:
+    """Raises `InvalidError` if columns identify rows of the table, and are in `source`."""
+    both = [name for name in source if name in keys]
+    if both:
+        message = f"{', '.join(both)} can't be a key of the table and a column that only bad rows keep"
+        raise InvalidError(message, where="keys, badRecordsColumns", hint="name it in one of them")
+
+
 def own_rows(given: pa.Table, source: Sequence[str], kept: Collection[str] = ()) -> pa.Table:
     """Returns rows without the columns `source`, except those that are `kept` because they order the rows."""
     return given.drop_columns([name for name in source if name in given.column_names and name not in kept])
