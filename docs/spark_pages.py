@@ -383,7 +383,7 @@ attempts, and how far the committer is behind (with `wait=log`) are found elsewh
 - **In Prometheus**: `sink(…, metrics_port=9464)`, or `register(spark, metrics_port=9464)` for the streaming
   queries of `format("lakefold")`, has the driver serve [sums over its batches](metrics.md) and a histogram of
   file sizes at `127.0.0.1:9464/metrics`; `metrics_host` opens another address. All of a driver share them.
-  Failed batches of `format` are not counted.
+  Failed batches of `format` are not counted. A session of Spark Connect can't serve them.
 - **In your own code**: `sink` calls `on_report` with a `BatchReport` of each batch.
 - **In traces**: a batch of `sink` is a span if the driver's Python process is traced, and a batch of
   `format("lakefold")` if the variables of OpenTelemetry are set for Spark's Python processes, as by

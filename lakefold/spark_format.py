@@ -29,7 +29,8 @@ def register(
     docs/reference/spark.md and docs/reference/spark-writes.md. It also lets Python sources answer filters,
     which is off in Spark by default (`spark.sql.python.filterPushdown.enabled`); if that is turned off again,
     Spark refuses to read tables. With `metrics_port` the driver serves the sums over the batches of the
-    session's streaming queries for Prometheus, as `sink` does. Raises `InvalidError` if it can't.
+    session's streaming queries for Prometheus, as `sink` does. Raises `InvalidError` if it can't,
+    also because the session is one of Spark Connect.
     """
     if metrics_port is not None:
         count_stored(spark, MetricsAddress(metrics_port, metrics_host))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
+from pyspark.errors import PySparkAttributeError
 
 from lakefold.local.ports import free_port
+from lakefold.spark import register
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark import batch_metrics
 from lakefold_ingest.spark.batch_metrics import (
@@ -123,3 +125,21 @@ def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> No
         serve(MetricsAddress(address.port, "0.0.0.0"))  # noqa: S104 - it is refused
     with pytest.raises(InvalidError, match="70000 is no port"):
         MetricsAddress(70000)
+
+
+def test_a_client_of_spark_connect_does_not_serve_sums_that_stay_zero() -> None:
+    class ConnectSession:
+        """It has no context, and says so by this error."""
+
+        @property
+        def sparkContext(self) -> Any:  # noqa: ANN401, N802 - Spark's name
+            raise PySparkAttributeError(
+                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sparkContext"}
+            )
+
+    session: Any = ConnectSession()
+    port = free_port()
+    with pytest.raises(InvalidError, match="Spark Connect") as caught:
+        register(session, metrics_port=port)
+    assert caught.value.where == "metrics_port"
+    assert MetricsAddress(port) not in batch_metrics._served

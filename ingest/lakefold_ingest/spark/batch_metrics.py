@@ -224,9 +224,19 @@ def count_stored(spark: SparkSession, address: MetricsAddress) -> None:
     """Serves the sums of this process, to which batches that other processes commit are added.
 
     These are the batches of `format("lakefold")` of all streaming queries of the session, once Spark reports
-    their progress. Raises as `serve`.
+    their progress. Raises as `serve`, and `InvalidError` if the session is one of Spark Connect, where Spark
+    reports it to another process than this one.
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    try:
+        _ = spark.sparkContext
+    except AttributeError as error:
+        raise InvalidError(
+            "the process of Spark's driver serves metrics, and a session of Spark Connect has another",
+            where="metrics_port",
+            hint="leave it out",
+        ) from error
 
     class Counting(StreamingQueryListener):
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
