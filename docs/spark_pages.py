@@ -214,7 +214,8 @@ read a file that the driver writes, and write one of their own, which is removed
 exist yet is checked at the second batch. A fault is an `InvalidError` that says what is missing. Each task
 that writes compares the release of pylance again, since executors may be added later. A data source can't run
 tasks before those of its batch. So with `format("lakefold")`, in any mode, the first task of each process
-checks the release of pylance, opens the table, and writes a file that is removed at once.
+opens the table, checks the release of pylance if it is a Lance table, and writes a file that is removed at
+once ([without the right to delete it stays](../operations.md)).
 
 ## File sizes
 

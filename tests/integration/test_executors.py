@@ -19,10 +19,12 @@ from lakefold_ingest.spark import executors
 from lakefold_ingest.spark.data_source import PlannedTasks
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.write_plan import plan_write
-from lakefold_maintenance.lance.names import is_unique
+from lakefold_maintenance.delta import unnamed
+from lakefold_maintenance.lance import names as lance_names
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage.local import LocalStorage
+from tests.delta_merging import DeltaFolding
 from tests.merging import Folding, people
 
 if TYPE_CHECKING:
@@ -158,19 +160,38 @@ def test_a_task_of_the_format_finds_at_its_first_rows_that_its_process_can_not_w
     assert len(set((table / "data").iterdir()) - files) == (mode == "append")
 
 
-def test_a_writer_needs_no_right_to_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_writes_a_delta_table_needs_no_pylance(tmp_path: Path) -> None:
+    folding = DeltaFolding(tmp_path / "t")
+    folding.create(people([1]).schema, {})
+    assert executors.own_fault(folding.settings(), "1.2.3") is None
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+@pytest.mark.parametrize("is_of_format", [False, True])
+def test_a_writer_needs_no_right_to_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str, *, is_of_format: bool
+) -> None:
     """What it can't remove is a file that no version names, which a clean-up removes."""
     table = tmp_path / "t"
-    lance.write_dataset(people([1]), str(table))
-    (table / "data" / "probe").write_bytes(executors._CONTENT)
+    if table_format == "delta":
+        DeltaFolding(table).create(people([1]).schema, {})
+    else:
+        lance.write_dataset(people([1]), str(table))
+    (table / "data").mkdir(exist_ok=True)
+    probe = executors._new_probe(".lance" if table_format == "lance" else ".bin")
+    (table / probe).write_bytes(executors._CONTENT)
     before = set((table / "data").iterdir())
 
     def refuse(storage: LocalStorage, path: str) -> None:
         raise InvalidError("access denied", where=f"{storage.uri}/{path}")
 
     monkeypatch.setattr(LocalStorage, "delete", refuse)
-    none = iter(list[pa.RecordBatch]())
-    (row,) = executors._check_in_task(pylance_release() or "", table.as_uri(), {}, "data/probe", none)
-    assert row.column("fault")[0].as_py() is None
+    if is_of_format:
+        assert executors.own_fault(Folding(table).settings(), pylance_release() or "") is None
+    else:
+        none = iter(list[pa.RecordBatch]())
+        (row,) = executors._check_in_task(pylance_release() or "", table.as_uri(), {}, probe, none)
+        assert row.column("fault")[0].as_py() is None
     (left,) = set((table / "data").iterdir()) - before
+    is_unique = lance_names.is_unique if table_format == "lance" else unnamed.is_unique
     assert is_unique(data_path(left.name))

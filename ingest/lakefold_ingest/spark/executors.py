@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
+from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_ingest.spark.arrow_schema import spark_schema_of
 from lakefold_table.errors import InvalidError, LakefoldError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
 
 MOST_TASKS: Final = 32
@@ -55,11 +58,12 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
     checked = _checked.setdefault(spark.sparkContext, set())
     if settings.table in checked:
         return
-    if read_view(settings.table, settings.storage_options) is None:
+    view = read_view(settings.table, settings.storage_options)
+    if view is None:
         _check(spark, settings, "")
         return
     storage = open_storage(settings.table, settings.storage_options)
-    probe = data_path(f"{uuid.uuid4().hex}_probe.lance")
+    probe = _new_probe(_ending_of(view))
     storage.put(probe, [_CONTENT])
     try:
         _check(spark, settings, probe)
@@ -71,17 +75,19 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
 def own_fault(settings: WriteSettings, pylance: str) -> tuple[str, str, str] | None:
     """Returns why this process can't write a table that exists: message, location, hint. None: it can.
 
-    `pylance`: the driver's release. Checks once for each table. Raises as the table's store does if it is
-    busy or can't be reached.
+    `pylance`: the driver's release, which a process that writes a Lance table must have. Checks once for each
+    table. Raises as the table's store does if it is busy or can't be reached.
     """
     table = (settings.table, pylance, *map(str, sorted(settings.storage_options.items())))
     if table in _able:
         return None
     try:
-        check_pylance(pylance, settings.table)
-        if read_view(settings.table, settings.storage_options, afresh=True) is None:
+        view = read_view(settings.table, settings.storage_options, afresh=True)
+        if view is None:
             _raise_elsewhere(f"the table {settings.table}")
-        _put_probe(settings.table, settings.storage_options)
+        if isinstance(view, LanceView):
+            check_pylance(pylance, settings.table)
+        _put_probe(settings.table, settings.storage_options, _ending_of(view))
     except InvalidError as error:
         return f"Spark's executors can't write the table: {error.message}", settings.table, _HINT
     _able.add(table)
@@ -142,7 +148,7 @@ def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> 
         content = b""
     if content != _CONTENT:
         _raise_elsewhere(f"a file that the driver has written to {table}")
-    _put_probe(table, storage_options)
+    _put_probe(table, storage_options, PurePosixPath(probe).suffix)
 
 
 def _raise_elsewhere(what: str) -> NoReturn:
@@ -150,9 +156,19 @@ def _raise_elsewhere(what: str) -> NoReturn:
     raise InvalidError(message)
 
 
-def _put_probe(table: str, storage_options: Mapping[str, str]) -> None:
+def _put_probe(table: str, storage_options: Mapping[str, str], ending: str) -> None:
     """Writes a file and removes it again."""
     storage = open_storage(table, storage_options)
-    own = data_path(f"{uuid.uuid4().hex}_probe.lance")
+    own = _new_probe(ending)
     storage.put(own, [_CONTENT])
     remove_files(table, storage_options, [own], _REASON)
+
+
+def _new_probe(ending: str) -> str:
+    """Returns the path of a new file. If it stays, a clean-up removes it because of its name."""
+    return data_path(f"{uuid.uuid4()}-probe{ending}")
+
+
+def _ending_of(view: View) -> str:
+    """Returns how files are named that a clean-up of the table removes if no version names them."""
+    return ".lance" if isinstance(view, LanceView) else ".bin"
