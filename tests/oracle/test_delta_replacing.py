@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakefold
+from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.options.given import read_write_options
@@ -16,9 +18,15 @@ from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
+from lakefold_reader.delta.new_files.stored_columns import COLUMN_ID
+from lakefold_table.delta.actions.table_actions import TableMetadata
+from lakefold_table.delta.log_segment.names import commit_path
+from lakefold_table.delta.table_features.clustering import DOMAIN
+from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, RetryError
-from tests.delta_merging import DeltaFolding
+from tests.delta_logs.actions import snapshot_in, text
+from tests.delta_merging import FEATURES, DeltaFolding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +128,80 @@ def test_rows_that_others_add_meanwhile_are_replaced_by_another_attempt(tmp_path
     assert sorted(row["id"] for row in table.rows()) == ["a", "b"]
     with pytest.raises(RetryError, match="columns were changed"):
         table.build(made)
+
+
+def clustered_by(path: Path, schema: pa.Schema, mapping: str, *columns: list[str]) -> DeltaFolding:
+    """A table that another client has clustered by these columns, named as in SQL."""
+    table = DeltaFolding(path)
+    features = (*FEATURES, "clustering", "columnMapping")
+    mapped = {} if mapping == "none" else {"delta.columnMapping.maxColumnId": "9"}
+    fields, _ = with_physical_names(new_fields(schema), 0, "t") if mapped else (new_fields(schema), 0)
+    table.create(schema, {"delta.columnMapping.mode": mapping, **mapped}, (), features, fields)
+    metadata = TableMetadata("id", schema_text(fields))
+    stored = {each.path: each.physical if mapped else each.path[-1] for each in all_columns(metadata)}
+    named = [[stored[tuple(column[:length])] for length in range(1, len(column) + 1)] for column in columns]
+    domain = {
+        "domain": DOMAIN,
+        "configuration": json.dumps({"clusteringColumns": named}),
+        "removed": False,
+    }
+    (path / commit_path(1)).write_bytes(text([{"domainMetadata": domain}]))
+    return table
+
+
+PLACES = pa.schema({"id": pa.int64(), "n": pa.int64(), "place": pa.struct([("x", pa.float64())])})
+
+
+def test_a_name_that_files_can_not_have_is_refused_before_they_are_written(tmp_path: Path) -> None:
+    table = table_with(tmp_path / "t")
+    rows = pa.table({"day": ["z"], "a b": [1]})
+    with pytest.raises(InvalidError, match="the name of the column 'a b' has one of the characters"):
+        planned(table, rows, {"overwriteSchema": "true"})
+    # Mapped columns have other names in files.
+    mapped = table_with(tmp_path / "mapped", {"delta.columnMapping.mode": "name"})
+    mapped.put(operation(planned(mapped, rows, {"overwriteSchema": "true"}), rows))
+    assert mapped.rows() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize(
+    ("rows", "partition_by", "says"),
+    [
+        (pa.table({"id": [1], "place": [{"x": 1.0}]}), (), "the clustering column 'n' is not in the schema"),
+        (
+            pa.table({"id": [1], "n": [1], "place": [{"y": 1.0}]}),
+            (),
+            "the clustering column 'place.x' is not",
+        ),
+        (pa.table({"id": [1], "n": [True], "place": [{"x": 1.0}]}), (), "the clustering column 'n' "),
+        (pa.table({"id": [1], "n": [1], "place": [{"x": 1.0}]}), ("id",), "the table has partition columns"),
+    ],
+    ids=["gone", "gone in a struct", "another type", "partitions"],
+)
+def test_clustering_columns_that_go_are_named_before_anything_is_written(
+    tmp_path: Path, mapping: str, rows: pa.Table, partition_by: tuple[str, ...], says: str
+) -> None:
+    table = clustered_by(tmp_path / "t", PLACES, mapping, ["n"], ["place", "x"])
+    with pytest.raises(InvalidError, match=says):
+        planned(table, rows, {"overwriteSchema": "true"}, partition_by=partition_by)
+
+
+@pytest.mark.parametrize("mapping", ["none", "name", "id"])
+def test_a_clustered_table_gets_more_columns_beside_those_that_stay(tmp_path: Path, mapping: str) -> None:
+    table = clustered_by(tmp_path / "t", PLACES, mapping, ["n"], ["place", "x"])
+    first = pa.Table.from_pylist([{"id": 1, "n": 2, "place": {"x": 3.0}}], PLACES)
+    table.append(first)
+    more = pa.struct([("y", pa.string()), ("x", pa.float64())])
+    rows = pa.table({"n": [5], "id": ["text"], "place": pa.array([{"y": "q", "x": 6.0}], more), "z": [7]})
+    table.put(operation(planned(table, rows, {"overwriteSchema": "true"}), rows))
+    assert lakefold.open(table.path).to_arrow().to_pylist() == rows.to_pylist()
+    assert lakefold.open(table.path, 2).to_arrow().to_pylist() == first.to_pylist()
+    if mapping == "none":
+        return
+    (before, after) = (
+        {column.name: (column.keys[COLUMN_ID], column.physical) for column in all_columns(metadata)}
+        for metadata in (snapshot_in(table.path, version).metadata for version in (2, 3))
+    )
+    kept = {"n", "place", "place.x"}
+    assert {name for name in before if before[name] == after[name]} == kept
+    assert set(before.values()).isdisjoint(ids for name, ids in after.items() if name not in kept)

@@ -12,22 +12,33 @@ import pyarrow as pa
 
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
-from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
+from lakefold_ingest.delta.schemas import (
+    HIGHEST_ID,
+    new_fields,
+    schema_text,
+    with_known_ids,
+    with_physical_names,
+)
 from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.rows.text_lengths import padded
 from lakefold_reader.delta.filters.condition import Condition
+from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_reader.delta.schema import schema_in
 from lakefold_reader.delta.versions import read_state
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, removal_of
 from lakefold_table.delta.predicates.syntax import Always, parse_predicate
+from lakefold_table.delta.table_features.clustering import clustering_faults
+from lakefold_table.delta.table_features.dependent_expressions import expression_faults
+from lakefold_table.delta.table_features.metadata_rules import metadata_faults
 from lakefold_table.delta.validity import APPEND_ONLY
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakefold_ingest.delta.writing import DeltaView
     from lakefold_reader.format.source import Source
+    from lakefold_table.delta.actions.table_actions import TableMetadata
 
 
 def check_removable(view: DeltaView) -> None:
@@ -54,6 +65,7 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
     fields = new_fields(columns)
     if before.maps_columns:
         highest = int(configuration.get(HIGHEST_ID) or 0)
+        fields = with_known_ids(fields, fields_in(before))
         fields, highest = with_physical_names(fields, highest, f"{before.id} {view.version}")
         configuration[HIGHEST_ID] = str(highest)
     metadata = replace(
@@ -62,15 +74,31 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
     schema = table_schema(metadata)
     if schema.equals(view.schema, check_metadata=True) and partitions == view.partition_columns():
         return view
+    _check_metadata(view, metadata)
     return replace(view, metadata=metadata, schema=schema)
 
 
-def is_of_partitions(view: DeltaView, where: str) -> bool:
+def _check_metadata(view: DeltaView, metadata: TableMetadata) -> None:
+    """Raises `InvalidError` if the committer would refuse this metadata, whatever rows come with it."""
+    before = view.metadata
+
+    def faults(each: TableMetadata) -> Iterator[tuple[str, str]]:
+        yield from metadata_faults(each, view.features)
+        yield from expression_faults(each)
+        yield from clustering_faults(view.clustering, each, before)
+
+    known = {message for message, _ in faults(before)}
+    for message, hint in faults(metadata):
+        if message not in known:
+            raise InvalidError(message, where=view.uri, hint=hint)
+
+
+def is_of_partitions(metadata: TableMetadata, where: str) -> bool:
     """Returns whether a condition is decided by the values of partition columns, so that no row is read."""
-    if view.metadata.maps_columns:
+    if metadata.maps_columns:
         return False
     try:
-        check_predicate(parse_predicate(where), view.partition_columns())
+        check_predicate(parse_predicate(where), metadata.partition_columns)
     except UnknownPredicateError:
         return False
     return True
@@ -82,7 +110,7 @@ def check_replaceable(view: DeltaView, where: str) -> None:
     `where`: empty for all rows.
     """
     check_removable(view)
-    if where and not is_of_partitions(view, where):
+    if where and not is_of_partitions(view.metadata, where):
         Condition(where, schema_in(view.metadata, view.uri))
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
+_IDENTITY: Final = (COLUMN_ID, PHYSICAL_NAME)
+_PARTS: Final = ("elementType", "keyType", "valueType")
+"""The types in a type of lists or maps."""
 _MOST_DIGITS: Final = 38
 _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (types.is_boolean, "boolean"),
@@ -204,6 +207,35 @@ def with_physical_names(fields: Iterable[Members], highest: int, whose: str) -> 
     return [numbering.numbered(field) for field in fields], numbering.highest
 
 
+def with_known_ids(fields: Iterable[Members], known: Iterable[Members]) -> list[Members]:
+    """Returns columns with the ids and physical names of those in `known` with the same name and type.
+
+    A struct keeps its own, whatever fields it gets, and so does a list or a map of structs.
+    """
+    named = {field["name"]: field for field in known}
+    return [_identified(field, named.get(field["name"])) for field in fields]
+
+
+def _identified(field: Members, known: Members | None) -> Members:
+    kind = None if known is None else _identified_type(field["type"], known["type"])
+    if known is None or kind is None:
+        return field
+    ids = {key: text for key, text in (known.get("metadata") or {}).items() if key in _IDENTITY}
+    return {**field, "type": kind, "metadata": {**field["metadata"], **ids}}
+
+
+def _identified_type(given: Any, known: Any) -> Any:  # noqa: ANN401 - JSON values
+    """Returns a type with the ids and physical names of a known one in its structs, None if it is another."""
+    match given, known:
+        case {"type": "struct", "fields": [*fields]}, {"type": "struct", "fields": [*others]}:
+            return {**given, "fields": with_known_ids(fields, others)}
+        case {"type": kind}, {"type": other} if kind == other:
+            parts = {name: _identified_type(given[name], known.get(name)) for name in _PARTS if name in given}
+            return None if None in parts.values() else {**given, **parts}
+        case _:
+            return given if given == known else None
+
+
 class _Numbering:
     """Numbers columns after the highest id that a table has used."""
 
@@ -224,8 +256,7 @@ class _Numbering:
             case {"type": "struct", "fields": [*fields]}:
                 return {**given, "fields": [self.numbered(field) for field in fields]}
             case dict():
-                parts = ("elementType", "keyType", "valueType")
-                return {**given, **{name: self._type(given[name]) for name in parts if name in given}}
+                return {**given, **{name: self._type(given[name]) for name in _PARTS if name in given}}
             case _:
                 return given
 

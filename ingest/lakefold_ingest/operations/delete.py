@@ -52,7 +52,7 @@ class DeleteWhere:
         Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
         """
         check_waits(settings)
-        if isinstance(view, DeltaView) and is_of_partitions(view, self.where):
+        if isinstance(view, DeltaView) and is_of_partitions(view.metadata, self.where):
             return self._of_delta(view, key, settings)
         table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
         addresses = table.rows_where(self.where)

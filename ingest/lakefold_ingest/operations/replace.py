@@ -100,7 +100,7 @@ class ReplaceDelta(WrittenBefore):
             message = "the table's columns were changed while the rows were written"
             hint = "run the batch again: it is written for the new columns"
             raise RetryError(message, where=view.uri, hint=hint)
-        if self.where and not is_of_partitions(view, self.where):
+        if self.where and not is_of_partitions(view.metadata, self.where):
             return self._by_rows(view, key, settings)
         removed = replaced_files(view, seen_source(view.uri, settings.storage_options), self.where)
         changed = [self._changed(view.metadata)] if self.metadata else []

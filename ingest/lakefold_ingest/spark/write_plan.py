@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.data_files import ParquetTarget
+from lakefold_ingest.delta.new_table import new_table
 from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions, with_other_columns
 from lakefold_ingest.delta.schemas import new_fields, schema_text
 from lakefold_ingest.delta.writing import DeltaView
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_table.delta.actions.table_actions import TableMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +146,10 @@ def plan_write(
     rows, source = schema, settings.bad_records_columns
     schema = own_columns(rows, source)
     where = given.value("replaceWhere")
-    view = open_or_create(settings, key, schema, partial(_check_condition, where, settings.format))
+    view = open_or_create(settings, key, schema, partial(_check_new, where, settings, key))
     if settings.merge_schema and keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
-        check = partial(_check_condition, where, view.format)
+        check = partial(_check_condition, where, view.metadata if isinstance(view, DeltaView) else None)
         view = with_columns_of(view, BatchColumns(schema), settings, client, check)
     if mode is WriteMode.APPEND:
         target = from_source(view.target(schema, settings), rows, source)
@@ -188,22 +190,31 @@ def _plan_replacing(
     )
 
 
-def _check_condition(where: str | None, table_format: str, columns: pa.Schema, _: str) -> None:
-    """Raises `InvalidError` if the condition can't be evaluated on the columns that a table will have."""
+def _check_new(where: str | None, settings: WriteSettings, key: Key, columns: pa.Schema, uri: str) -> None:
+    """Raises `InvalidError` if the condition can't be evaluated on the new table that gets these columns."""
+    metadata = new_table(settings, key, columns)[1] if settings.format == DeltaView.format else None
+    _check_condition(where, metadata, columns, uri)
+
+
+def _check_condition(where: str | None, delta: TableMetadata | None, columns: pa.Schema, _: str) -> None:
+    """Raises `InvalidError` if the condition can't be evaluated on the columns that a table will have.
+
+    `delta`: the metadata of a Delta table, perhaps without some of the columns.
+    """
     if where is None:
         return
     plain = pa.schema([plain_field(column) for column in columns])
     condition = RowCondition(where, plain, "replaceWhere")
-    if table_format == DeltaView.format:
-        text = schema_text(new_fields(columns))
-        condition = DeltaRowCondition(where, plain, "replaceWhere", text, is_of_partitions=False)
+    if delta is not None:
+        text, of_partitions = schema_text(new_fields(columns)), is_of_partitions(delta, where)
+        condition = DeltaRowCondition(where, plain, "replaceWhere", text, of_partitions)
     condition.check()
 
 
 def _condition(where: str, view: View) -> RowCondition:
     columns = pa.schema([plain_field(column) for column in view.schema])
     if isinstance(view, DeltaView):
-        schema_text, of_partitions = view.metadata.schema_text, is_of_partitions(view, where)
+        schema_text, of_partitions = view.metadata.schema_text, is_of_partitions(view.metadata, where)
         condition: RowCondition = DeltaRowCondition(
             where, columns, "replaceWhere", schema_text, of_partitions
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.delta.actions.file_actions import AddFile
     from lakefold_table.delta.actions.table_actions import DomainMetadata, TableMetadata
+    from lakefold_table.delta.table_features.columns import SchemaColumn
 
     Path = tuple[str, ...]
 
@@ -30,6 +31,7 @@ _KINDS: Final = frozenset({"byte", "short", "integer", "long", "float", "double"
 }
 """The types of which statistics have bounds, beside decimals."""
 _NAMES: Final = "list the columns, each by its name in data files, or by those of its path"
+_KEEP: Final = "keep the column with its type, or name columns as data files do"
 _STATISTICS: Final = "write nullCount of it, and its bounds, into the statistics of each file"
 
 
@@ -54,21 +56,25 @@ def clustering_columns(domains: Iterable[DomainMetadata], features: Collection[s
     return tuple(map(tuple, paths))
 
 
-def clustering_faults(columns: Collection[Path], metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+def clustering_faults(
+    columns: Collection[Path], metadata: TableMetadata, before: TableMetadata | None = None
+) -> Iterator[tuple[str, str]]:
     """Yields why a table with this metadata can't be clustered by these columns, each with what to do.
 
+    `before`: that of a version which has the columns, so that they are named as in SQL.
     Raises `DamagedError` if there is no schema.
     """
     if not columns:
         return
     if metadata.partition_columns:
         yield "the table has partition columns, so it can't be clustered", "partition it, or cluster it"
-    kinds = dict(_stored_kinds(metadata))
+    kinds = {path: column.kinds[0] for path, column in _stored_columns(metadata)}
+    names = {} if before is None else {path: column.name for path, column in _stored_columns(before)}
     for path in columns:
         kind = kinds.get(path)
-        shown = ".".join(path)
+        shown = names.get(path, ".".join(path))
         if kind is None:
-            yield f"the clustering column {shown!r} is not in the schema", "name columns as data files do"
+            yield f"the clustering column {shown!r} is not in the schema", _KEEP
         elif kind not in _KINDS and not kind.startswith("decimal"):
             message = (
                 f"the clustering column {shown!r} has the type {kind}, of which statistics have no bounds"
@@ -93,8 +99,8 @@ def lacking_statistics(file: AddFile, columns: Collection[Path]) -> tuple[str, s
     return None
 
 
-def _stored_kinds(metadata: TableMetadata) -> Iterator[tuple[Path, str]]:
-    """Yields the path in data files and the type of each column, and of each field of a struct."""
+def _stored_columns(metadata: TableMetadata) -> Iterator[tuple[Path, SchemaColumn]]:
+    """Yields each column and each field of a struct, with its path in data files."""
     stored: dict[Path, Path] = {(): ()}
     for column in all_columns(metadata):
         above = stored.get(column.path[:-1])
@@ -102,6 +108,6 @@ def _stored_kinds(metadata: TableMetadata) -> Iterator[tuple[Path, str]]:
             # A field in an array or a map.
             continue
         path = (*above, column.physical if metadata.maps_columns else column.path[-1])
-        yield path, column.kinds[0]
+        yield path, column
         if column.kinds == ("struct",):
             stored[column.path] = path
