@@ -22,14 +22,17 @@ from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_ingest.spark.write_plan import plan_write
+from lakefold_ingest.spark import write_plan
+from lakefold_ingest.spark.write_plan import WritePlan, plan_write
+from lakefold_ingest.writing import batch
 from lakefold_ingest.writing.batch import put_batch
-from lakefold_ingest.writing.evolution import ATTEMPTS, with_columns_of
+from lakefold_ingest.writing.evolution import ATTEMPTS, changed_schema, with_columns_of
 from lakefold_ingest.writing.log_client import Answer
 from lakefold_table.entry import Committed, Outcome, RefusedError
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.position import LogId, Position
 from lakefold_table.uri import canonical
+from tests.delta_merging import DeltaFolding
 from tests.merging import Folding, people
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class FoldedLog:
     `is_heard`: whether the outcome is reported in time.
     """
 
-    folding: Folding
+    folding: Folding | DeltaFolding
     before: list[Callable[[], object]] = field(default_factory=list)
     is_heard: bool = True
     asked: int = 0
@@ -70,7 +73,7 @@ class FoldedLog:
     ) -> Answer:
         assert partition in {0, None}
         assert timeout_s
-        assert storage_options is not None
+        assert storage_options is not None or partition is None
         self.asked += 1
         if self.before:
             self.before.pop(0)()
@@ -387,3 +390,106 @@ def test_a_condition_of_replaced_rows_that_can_not_be_evaluated_creates_no_table
             overwrite=True,
         )
     assert not (tmp_path / "t").exists()
+
+
+SOME_FIELDS = pa.struct([("a", pa.int64()), ("c", pa.int64())])
+OTHER_FIELDS = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+GROWN = {
+    "struct": (SOME_FIELDS, OTHER_FIELDS, {"a": 1, "c": 2}, {"a": 1, "b": 3}, "s.c > 0"),
+    "list": (
+        pa.list_(SOME_FIELDS),
+        pa.list_(OTHER_FIELDS),
+        [{"a": 1, "c": 2}],
+        [{"a": 1, "b": 3}],
+        "s[1].c > 0",
+    ),
+    "deeper": (
+        pa.struct([("d", SOME_FIELDS)]),
+        pa.struct([("d", OTHER_FIELDS)]),
+        {"d": {"a": 1, "c": 2}},
+        {"d": {"a": 1, "b": 3}},
+        "s.d.c > 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "value", "more", "condition"), GROWN.values(), ids=GROWN)
+def test_a_condition_may_name_a_field_that_the_structs_of_a_batch_lack(
+    tmp_path: Path, old: pa.DataType, new: pa.DataType, value: object, more: object, condition: str
+) -> None:
+    folding = made(
+        tmp_path / "t", pa.table({"n": [1], "s": pa.array([value], old)}), enable_stable_row_ids=True
+    )
+    rows = pa.table({"n": [1], "s": pa.array([more], new), "new": ["x"]})
+    operation = upserting(rows, MatchedUpdate(condition=f"target.{condition}"))
+    with_columns_of(
+        folding_view(folding), columns_of(operation), folding.settings(), FoldedLog(folding), operation.check
+    )
+    folding.put(operation)
+    (row,) = rows_of(folding)
+    assert row["new"] == "x"
+
+
+def test_the_fields_of_maps_are_those_of_the_table_and_of_the_batch() -> None:
+    def columns(values: pa.DataType) -> pa.Schema:
+        return pa.schema([pa.field("m", pa.map_(pa.string(), values)), pa.field("n", pa.int32())])
+
+    both = pa.struct([*SOME_FIELDS, OTHER_FIELDS.field("b")])
+    wider = pa.schema([pa.field("n", pa.int64()), pa.field("m", columns(OTHER_FIELDS).field("m").type)])
+    merged = changed_schema(columns(SOME_FIELDS), wider)
+    assert merged == pa.schema([columns(both).field("m"), pa.field("n", pa.int64())])
+
+
+def folding_view(folding: Folding | DeltaFolding) -> View:
+    view = read_view(canonical(folding.path), {}, afresh=True)
+    assert view is not None
+    return view
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+def test_replaced_rows_may_be_chosen_by_a_field_that_the_batch_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    first = pa.table({"n": [1], "s": pa.array([{"a": 1, "c": 2}], SOME_FIELDS)})
+    folding: Folding | DeltaFolding
+    if table_format == "delta":
+        folding = DeltaFolding(tmp_path / "t")
+        folding.create(first.schema, {})
+    else:
+        folding = made(tmp_path / "t", first)
+    monkeypatch.setattr(write_plan, "open_client", lambda *_: FoldedLog(folding))
+    rows = pa.schema({"n": pa.int64(), "s": OTHER_FIELDS})
+    given = read_write_options({"path": str(folding.path), "replaceWhere": "s.c > 1", "mergeSchema": "true"})
+    settings = replace(folding.settings(), merge_schema=True)
+    plan = plan_write(given, settings, rows, Key("app", 0), use=WriteUse.BATCH, overwrite=True)
+    assert plan.condition is not None
+    assert folding_view(folding).schema.field("s").type == pa.struct([*SOME_FIELDS, OTHER_FIELDS.field("b")])
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_a_condition_on_partitions_is_checked_as_the_write_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapping: str
+) -> None:
+    """If partition columns alone decide, texts aren't compared with numbers. Mapped columns never do."""
+    folding = DeltaFolding(tmp_path / "t")
+    log = FoldedLog(folding)
+    for module in (write_plan, batch):
+        monkeypatch.setattr(module, "open_client", lambda *_: log)
+    properties = {"delta.columnMapping.mode": mapping}
+    settings = folding.settings(partition_by=("x",), merge_schema=True, table_properties=properties)
+
+    def planned(columns: pa.Schema, where: str) -> WritePlan:
+        given = read_write_options({"path": str(folding.path), "replaceWhere": where, "mergeSchema": "true"})
+        return plan_write(given, settings, columns, Key("app", 0), use=WriteUse.BATCH, overwrite=True)
+
+    columns = pa.schema({"x": pa.string(), "n": pa.int64()})
+    for asked, schema in enumerate((columns, columns.append(pa.field("more", pa.int64())))):
+        if mapping == "none":
+            with pytest.raises(InvalidError, match="1 can't be compared with string"):
+                planned(schema, "x IN (1, 2)")
+            assert log.asked == asked
+            planned(schema, "x IN ('1', '2')")
+        else:
+            planned(schema, "x IN (1, 2)")
+        assert folding.view().schema.names == schema.names
+        assert log.asked == asked + 1

@@ -149,13 +149,14 @@ def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
     elif types.is_map(have) and types.is_map(want):
         yield from _faults(have.key_type, want.key_field, f"{path}.{want.key_field.name}")
         yield from _faults(have.item_type, want.item_field, f"{path}.{want.item_field.name}")
-    elif _is_list(have) and _is_list(want):
+    elif is_list(have) and is_list(want):
         yield from _faults(have.value_type, want.value_field, f"{path}.{want.value_field.name}")
     elif not leaf_fits(have, want):
         yield f"{path} is {have} in the batch, {want} in the table"
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Returns whether values of the type are lists, of any of Arrow's kinds that a batch may have."""
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 

@@ -24,14 +24,15 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+from pyarrow import types
 
 from lakefold_ingest.formats import FORMATS, read_view, seen_source
-from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.fitting import is_list, leaf_fits, plain_field
 from lakefold_table.entry import Invalid, RefusedError, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.log_client import Answer
@@ -119,21 +120,36 @@ def with_columns_of(
 def changed_schema(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
     """Returns about the columns that a table will have once it is fitted to a batch.
 
-    A column whose values don't fit the table's type has that of the batch.
+    A column, or a field inside of it, whose values don't fit the table's type has that of the batch.
     """
-    known = [
-        batch.field(field.name) if field.name in batch.names and not _fits(batch, field) else field
-        for field in table
-    ]
-    return pa.schema([*known, *(field for field in batch if field.name not in table.names)])
+    return pa.schema(_merged(list(table), list(batch)))
 
 
-def _fits(batch: pa.Schema, field: pa.Field) -> bool:
-    try:
-        fit(pa.schema([batch.field(field.name)]), pa.schema([field]))
-    except InvalidError:
-        return False
-    return True
+def _merged(table: Sequence[pa.Field], batch: Sequence[pa.Field]) -> list[pa.Field]:
+    """Returns the fields of a table or struct, then those that only the batch has."""
+    given, known = {field.name: field.type for field in batch}, {field.name for field in table}
+    merged = [field.with_type(_merged_type(field.type, given.get(field.name, pa.null()))) for field in table]
+    return [*merged, *(field for field in batch if field.name not in known)]
+
+
+def _merged_type(table: pa.DataType, batch: pa.DataType) -> pa.DataType:
+    batch, stored = (plain_field(pa.field("", kind)).type for kind in (batch, table))
+    if types.is_null(batch) or leaf_fits(batch, stored):
+        return table
+    if types.is_struct(table) and types.is_struct(batch):
+        return pa.struct(_merged(list(table), list(batch)))
+    if types.is_map(table) and types.is_map(batch):
+        key, item = (
+            field.with_type(_merged_type(field.type, given))
+            for field, given in ((table.key_field, batch.key_type), (table.item_field, batch.item_type))
+        )
+        return pa.map_(key, item, table.keys_sorted)
+    if is_list(table) and is_list(batch):
+        item = table.value_field.with_type(_merged_type(table.value_type, batch.value_type))
+        if types.is_fixed_size_list(table):
+            return pa.list_(item, table.list_size)
+        return pa.large_list(item) if types.is_large_list(table) else pa.list_(item)
+    return batch
 
 
 def _newest(view: View, settings: WriteSettings, *, afresh: bool) -> View:
