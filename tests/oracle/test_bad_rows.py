@@ -9,7 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakefold_ingest.cdc.change_format import change_format
@@ -20,7 +20,9 @@ from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.rows import row_faults
 from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_faults import BadRowsError, bad_rows_error, faults_of
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.task_files import collect_files, write_task
@@ -198,12 +200,71 @@ def test_a_text_that_is_not_json_is_a_bad_row_also_inside_of_other_columns() -> 
         assert faults.rows.tolist() == NO_DOCUMENTS, field
         described = faults.described(pa.Table.from_batches([batch]))
         assert set(described["column"].to_pylist()) == {field.name}
-        assert set(described["reason"].to_pylist()) == {
-            "a text can't be stored as JSON: EOF while parsing a value (character 7)",
-            'a text can\'t be stored as JSON: duplicate object attribute "a" (character 10)',
-            "a text can't be stored as JSON: EOF while parsing a value (character 3)",
-            "a text can't be stored as JSON: it is nested more than 500 levels deep",
+        reasons = {
+            text.removeprefix("a text can't be stored as JSON: ") for text in described["reason"].to_pylist()
         }
+        ends = "EOF while parsing a value (character 7)"
+        if field is JSON:
+            ends = "Expecting property name enclosed in double quotes (character 8)"
+        assert reasons == {
+            ends,
+            'duplicate object attribute "a" (character 10)',
+            "EOF while parsing a value (character 3)",
+            "it is nested more than 500 levels deep",
+        }
+
+
+def stored_as_json(*texts: str) -> bool:
+    try:
+        check_json(pa.table([pa.array(texts, pa.string())], schema=pa.schema([JSON])))
+    except InvalidError:
+        return False
+    return True
+
+
+LIKE_JSON = st.one_of(
+    st.lists(
+        st.sampled_from(
+            [*"{}[],:'\"\\", "1", "-", "5.", "0x1", "true", "None", " ", "\n", "\\n", '"a"', "é", "i"]
+        )
+    ).map("".join),
+    st.tuples(
+        st.sampled_from(['{"a":[1,{"b":"c\\n"}],"d":null}', '[1,"x",{"y":-1.5e3}]', '"text"', "{'k': None}"]),
+        st.integers(0, 30),
+        st.integers(0, 30),
+        st.sampled_from(["", ",", "x", "'", '"', "]", "}", "1", " ", "NaN"]),
+    ).map(lambda parts: parts[0][: parts[1]] + parts[3] + parts[0][parts[2] :]),
+)
+
+
+@given(st.lists(LIKE_JSON, max_size=6))
+@example(
+    ["", "TRUE", "[1,]", "{'a':1}", "0x1F", "\\n1", '{"a":1', "hello", '"a" b', '{"a"}', "[1 2]", "-inf"]
+)
+def test_exactly_the_texts_that_pylance_refuses_are_bad_rows(texts: list[str]) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], schema=pa.schema([JSON]))
+    refused = [index for index, text in enumerate(texts) if not stored_as_json(text)]
+    assert faults_of(batch, fit(batch.schema, batch.schema)).rows.tolist() == refused
+
+
+@pytest.mark.parametrize(
+    "wrong", ["hello %d", '{"a": %d, "b": "x', "<a>%d</a>", '{"a": %d', '{"a" %d}', "[%d] x"]
+)
+def test_many_texts_that_are_no_json_are_found_without_a_file_for_each(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    texts = [wrong % number for number in range(5_000)] + ["{}", '{"a":1,"a":2}']
+    batch = pa.RecordBatch.from_arrays([pa.array(texts)], schema=pa.schema([JSON]))
+    checks = []
+
+    def counted(rows: pa.RecordBatch) -> None:
+        checks.append(rows.num_rows)
+        check_json(rows)
+
+    monkeypatch.setattr(row_faults, "check_json", counted)
+    faults = faults_of(batch, fit(batch.schema, batch.schema))
+    assert faults.rows.tolist() == [*range(5_000), 5_001]
+    assert checks == [5_002, 2, 1, 1]
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

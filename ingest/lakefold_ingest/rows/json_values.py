@@ -4,6 +4,7 @@ That parser takes more than JSON (an empty text is null, `TRUE` is true) and les
 twice), so no other parser says which texts can be stored. pylance has no function for it alone, so the column
 is written as a file in memory: a tenth of a millisecond, and about a microsecond for each text. So rows are
 checked only after pylance has refused to write them, if those that don't fit are left out, and in merges.
+Of the texts that are wrong most are recognised without a file (`surely_refused`).
 
 The parser calls itself for each level of nesting, and some thousand levels end the process (SIGSEGV). So the
 depth of each text is checked before.
@@ -11,7 +12,9 @@ depth of each text is checked before.
 
 from __future__ import annotations
 
+import json
 import re
+import string
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -26,7 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _REFUSED: Final = re.compile(r"Failed to encode JSON: (.*?)(?:, pos (\d+))?(?:, /|$)", re.MULTILINE)
+_NOT_STORED: Final = "a text can't be stored as JSON"
 _HINT: Final = "correct or leave out such rows: the column has JSON"
+_DECODE: Final = json.JSONDecoder(parse_int=str).decode
+_WRITTEN: Final = frozenset(string.ascii_letters + string.digits + string.punctuation) - {"\\"}
+"""pylance takes a backslash with a letter as white space."""
+_NO_VALUE: Final = _WRITTEN - set("{[\"'+-.,]}" + string.digits + "tTfFnNiI")
+"""Characters with which no value begins, and which don't end an array: an item may be missing there."""
 
 
 def json_error(error: Exception, where: str) -> InvalidError | None:
@@ -39,7 +48,7 @@ def json_error(error: Exception, where: str) -> InvalidError | None:
         return None
     reason, at = refused.groups()
     position = f" (character {at})" if at else ""
-    return InvalidError(f"a text can't be stored as JSON: {reason}{position}", where=where, hint=_HINT)
+    return InvalidError(f"{_NOT_STORED}: {reason}{position}", where=where, hint=_HINT)
 
 
 def check_json(rows: pa.RecordBatch | pa.Table) -> None:
@@ -64,7 +73,7 @@ def check_depth(column: pa.Array, field: pa.Field) -> None:
             depth_of(text.encode()) > MOST_DEPTH
             for text in texts.filter(pc.greater(brackets, MOST_DEPTH)).to_pylist()
         ):
-            raise InvalidError(f"a text can't be stored as JSON: {TOO_DEEP}", where=field.name, hint=_HINT)
+            raise InvalidError(f"{_NOT_STORED}: {TOO_DEEP}", where=field.name, hint=_HINT)
 
 
 def _texts(column: pa.Array, field: pa.Field) -> Iterator[pa.Array]:
@@ -81,8 +90,50 @@ def _texts(column: pa.Array, field: pa.Field) -> Iterator[pa.Array]:
         yield column
 
 
+def is_json(field: pa.Field) -> bool:
+    """Returns whether a column itself has JSON, not only fields or items of it."""
+    return bool((field.metadata or {}).get(EXTENSION_NAME.encode()) == ARROW_JSON)
+
+
+def surely_refused(column: pa.Array) -> dict[int, str]:
+    """Returns which texts of a column of JSON can't be stored, each with the reason; the others may be such.
+
+    No file is written, so this takes microseconds for each text. Where a text is wrong for Python's parser,
+    pylance's has read the same up to there. At many such points it takes no more than Python's does.
+    """
+    refused = {}
+    for index, each in enumerate(column):
+        try:
+            text = each.as_py()
+            if isinstance(text, str):
+                _DECODE(text)
+        except json.JSONDecodeError as error:
+            if _is_sure(error):
+                refused[index] = f"{_NOT_STORED}: {error.msg} (character {error.pos + 1})"
+        except (ValueError, RecursionError):
+            # It is not UTF-8, or nested too deeply, which others find.
+            continue
+    return refused
+
+
+def _is_sure(error: json.JSONDecodeError) -> bool:
+    """Returns whether pylance refuses the text as well."""
+    begins, rest = error.doc.lstrip()[:1], error.doc[error.pos :]
+    if error.msg == "Extra data":
+        # A number may go on in another dialect.
+        return begins in {"{", "[", '"'} and rest[0] in _WRITTEN
+    if error.msg.startswith("Unterminated string"):
+        return True
+    if not rest.strip():
+        # Something is open. An empty text is null for pylance.
+        return bool(begins)
+    if error.msg == "Expecting value":
+        return rest[0] in _NO_VALUE
+    return error.msg == "Expecting ':' delimiter" and rest[0] in _WRITTEN
+
+
 def _has_json(field: pa.Field) -> bool:
-    if (field.metadata or {}).get(EXTENSION_NAME.encode()) == ARROW_JSON:
+    if is_json(field):
         return True
     kind = field.type
     # A dictionary has no fields.

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.rows.fitting import Fitting
-from lakefold_ingest.rows.json_values import check_json
+from lakefold_ingest.rows.json_values import check_json, is_json, surely_refused
 from lakefold_ingest.rows.source_columns import own_rows
 from lakefold_table.errors import InvalidError
 
@@ -193,6 +193,12 @@ def check_values(column: pa.Array, rows: Indices, field: pa.Field, faults: RowFa
     if suspects.size and fault(int(suspects[0]), int(suspects[0]) + 1) is not None:
         keep = np.setdiff1d(np.arange(len(column)), suspects)
         faults.add(rows[suspects], field.name, f"a value doesn't fit the table's {field.type}")
+        column, rows = column.take(pa.array(keep)), rows[keep]
+    if is_json(field) and fault(0, len(column)) is not None:
+        refused = surely_refused(column)
+        for index, reason in refused.items():
+            faults.add(rows[index : index + 1], field.name, reason)
+        keep = np.setdiff1d(np.arange(len(column)), list(refused))
         column, rows = column.take(pa.array(keep)), rows[keep]
     for row, reason in find_faults(len(column), fault):
         faults.add(rows[row : row + 1], field.name, reason)
