@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakefold_table.delta.table_features.dependent_expressions import DependentExpression
+from lakefold_table.delta.actions.table_actions import TableMetadata
+from lakefold_table.delta.table_features.dependent_expressions import (
+    DependentExpression,
+    adds_check,
+    dependent_fault,
+)
 from lakefold_table.entry import Committed, Invalid, Rejected
 from tests.delta_logs.actions import Members, data_file, metadata, remove
 from tests.unit.test_delta_format import Table
@@ -72,6 +77,53 @@ def begun(path: Path, *columns: dict[str, Any], **configuration: str) -> Table:
 )
 def test_an_expression_uses_the_columns_that_it_names(text: str, used: bool) -> None:  # noqa: FBT001 - the test names it
     assert DependentExpression("c", text).uses(("x",)) is used
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "used"),
+    [
+        ("cast(ts AS date) > '2026-01-01'", "date", False),
+        ("try_cast(ts as\n`date`) > date", "date", True),
+        ("cast(date AS int) > 0", "date", True),
+        ("cast(x AS int) > int", "int", True),
+        ("x::date IS NULL", "date", False),
+        ("date::int > 0", "date", True),
+        ("cast(x AS struct<a: int, date: array<decimal(10, 2)>>) IS NULL", "date", False),
+        ("size(cast(x AS array<int>)) < date AND y > 1", "date", True),
+        ("cast(x AS int) < date AND y > 1", "date", True),
+        ("alias > 0 AND day > 0", "day", True),
+        ("timestampadd(DAY, 1, ts) > y", "day", False),
+        ("timestampadd(DAY, day, ts) > y", "day", True),
+        ("TIMESTAMPDIFF (year, a, b) < 3", "year", False),
+        ("dateadd(day, 1, ts) > y", "day", False),
+        ("date_add(day, 1) > y", "day", True),
+        ("datediff(day, ts) IN (1, 2)", "day", True),
+        ("datediff(day, ',') > y", "day", True),
+        ("date_diff(DAY, a, b) > 3", "day", False),
+        ("extract(day FROM ts) > 3", "day", False),
+        ("extract(year FROM day) > 3", "day", True),
+        ("ts > y + INTERVAL 1 DAY", "day", False),
+        ("ts > y + INTERVAL '1 2' DAY TO HOUR", "hour", False),
+        ("ts > y + interval 3 days 2 hours", "hours", False),
+        ("ts > y + 1 AND day > 3", "day", True),
+        ("ts > y + 1 + day", "day", True),
+        ("year(day) > 3", "day", True),
+        ("year(day) > 3", "year", False),
+        ("user = 'me'", "user", True),
+    ],
+)
+def test_types_and_units_are_no_columns(text: str, name: str, used: bool) -> None:  # noqa: FBT001 - as above
+    assert DependentExpression("c", text).uses((name,)) is used
+
+
+@pytest.mark.parametrize(
+    "part", ["as a<", "as a<(1 ", "date_add(day,", "'1' day to ", "1 day ", ":: ", "as `"]
+)
+def test_an_expression_of_hostile_parts_is_read_in_linear_time(part: str) -> None:
+    text = part * (8_000 // len(part))
+    started = time.process_time()
+    DependentExpression("c", text).uses(("x",))
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize(("text", "used"), [("s.a > 0", True), ("s IS NULL", True), ("S.B > 0", False)])
@@ -193,3 +245,61 @@ def test_a_check_is_added_beside_rows_that_are_gone(tmp_path: Path) -> None:
     checked = described(column("x", "long"), **CHECKED)
     (result,) = table.fold(table.propose(checked, read=1), log=log_id(5))
     assert isinstance(result, Committed), result
+
+
+def mapped(name: str, text: str | None) -> Members:
+    """A column in a table with column mapping."""
+    keys: dict[str, object] = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    if text is not None:
+        keys["delta.invariants"] = json.dumps({"expression": {"expression": text}})
+    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    return described(column(name, "long", **keys), **configuration)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "adds"),
+    [
+        (mapped("x", "1 > 0"), mapped("y", "1 > 0"), False),
+        (mapped("x", "1 > 0"), mapped("y", "1 > 1"), True),
+        (mapped("x", None), mapped("x", "1 > 0"), True),
+        (mapped("x", "1 > 0"), mapped("x", None), False),
+        (described(column("x", "long")), described(invariant("x > 0")), True),
+        (described(invariant("x > 0")), described(invariant("x > 0"), **CHECKED), True),
+        (described(invariant("x > 0"), **CHECKED), described(invariant("x > 0"), **CHECKED), False),
+        (described(invariant("x > 0"), **CHECKED), described(column("x", "long")), False),
+    ],
+)
+def test_a_column_that_is_renamed_keeps_its_invariant(before: Members, after: Members, *, adds: bool) -> None:
+    def parsed(action: Members) -> TableMetadata:
+        made = action["metaData"]
+        return TableMetadata(made["id"], made["schemaString"], configuration=made["configuration"])
+
+    assert adds_check(parsed(before), parsed(after)) is adds
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("date", False), ("day", False), ("ts", True)])
+@pytest.mark.parametrize("new", ["another", None], ids=["renamed", "dropped"])
+def test_a_column_with_the_name_of_a_type_or_unit_goes(
+    name: str, new: str | None, *, is_refused: bool
+) -> None:
+    checked = {"delta.constraints.late": "cast(ts AS date) < timestampadd(DAY, 1, ts)"}
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}
+
+    def columns(*names: str | None) -> Members:
+        given = [
+            column(
+                each,
+                "timestamp",
+                **{"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"},
+            )
+            for number, each in enumerate(names, 1)
+            if each is not None
+        ]
+        return described(*given, **checked, **mapping)
+
+    names = ("date", "day", "ts")
+    before, after = (
+        TableMetadata("id", action["metaData"]["schemaString"], configuration={**checked, **mapping})
+        for action in (columns(*names), columns(*(new if each == name else each for each in names)))
+    )
+    assert (dependent_fault(before, after) is not None) is is_refused

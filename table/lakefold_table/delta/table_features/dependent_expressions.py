@@ -26,18 +26,28 @@ DROP_FIRST: Final = "leave the column as it is, or drop what uses it, change the
 MOST_TEXT: Final = 8 << 10
 """The longest expression that is read."""
 _NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
+_UNIT: Final = r"(?:year|quarter|month|week|day(?:ofyear)?|hour|minute|(?:milli|micro)?second)s?\b"
+_SPAN: Final = rf"(?:\s+{_UNIT}(?:\s+to\s+{_UNIT})?)?"
+"""What makes a number or a text an interval."""
 _TOKEN: Final = re.compile(
     rf"""
-        '(?:[^'\\]|\\.|\\\Z)*(?:'|(?P<single>\Z))
-      | "(?:[^"\\]|\\.|\\\Z)*(?:"|(?P<double>\Z))
-      | \d[\w.]*
+        '(?:[^'\\]|\\.|\\\Z)*(?:'{_SPAN}|(?P<single>\Z))
+      | "(?:[^"\\]|\\.|\\\Z)*(?:"{_SPAN}|(?P<double>\Z))
+      | \d[\w.]*{_SPAN}
       | \.\s*{_NAME}
+      | (?:as\s+|::\s*){_NAME}(?:\s*<(?:[\w\s,:<>`]|\(\s*\d[\d\s,]*\)){{0,200}}>)?
+      | extract\s*\(\s*{_NAME}(?=\s+from\b)
+      | timestamp(?:add|diff)\s*\(\s*{_UNIT}(?=\s*,)
+      | date_?(?:add|diff)\s*\(\s*{_UNIT}(?=\s*,[^,()'"]*,)
       | (?P<names>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<other>(?=\s*[('"]))?
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-"""What is in an expression. `other`: the name is that of a function, or of the type of a constant. `single`
-and `double`: the text in quotes has no end."""
+"""What is in an expression, with types and units beside what makes them such: they are no columns.
+
+`other`: the name is that of a function, or of the type of a constant. `single` and `double`: a text in quotes
+has no end.
+"""
 _OPERATORS: Final = {
     "and",
     "or",
@@ -115,14 +125,14 @@ def adds_check(before: TableMetadata, after: TableMetadata) -> bool:
 
     See Delta fact 6.13. Raises `DamagedError` if there is no schema.
     """
-    return bool(_checks(after) - _checks(before))
-
-
-def _checks(metadata: TableMetadata) -> set[tuple[str, str]]:
-    known = metadata.configuration.items()
-    constraints = {(name, str(text)) for name, text in known if name.startswith(CONSTRAINTS)}
-    columns = ((column.name, column.keys.get(INVARIANT)) for column in all_columns(metadata))
-    return constraints | {(name, str(text)) for name, text in columns if text is not None}
+    constraints = {name: text for name, text in after.configuration.items() if name.startswith(CONSTRAINTS)}
+    if any(text not in (None, before.configuration.get(name)) for name, text in constraints.items()):
+        return True
+    # A column that is renamed keeps its invariant.
+    invariants = {now.path: old.keys.get(INVARIANT) for old, now in columns_of_both(before, after)}
+    return any(
+        column.keys.get(INVARIANT) not in (None, invariants.get(column.path)) for column in all_columns(after)
+    )
 
 
 def expression_faults(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
