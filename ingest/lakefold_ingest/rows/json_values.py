@@ -4,7 +4,7 @@ That parser takes more than JSON (an empty text is null, `TRUE` is true) and les
 twice), so no other parser says which texts can be stored. pylance has no function for it alone, so the column
 is written as a file in memory: a tenth of a millisecond, and about a microsecond for each text. So rows are
 checked only after pylance has refused to write them, if those that don't fit are left out, and in merges.
-Of the texts that are wrong most are recognised without a file (`surely_refused`).
+Malformed and truncated texts are recognised without a file (`surely_refused`).
 
 The parser calls itself for each level of nesting, and some thousand levels end the process (SIGSEGV). So the
 depth of each text is checked before.
