@@ -53,8 +53,12 @@ def long_history(folder: Path, versions: int) -> str:
     (log / f"{0:020}.checkpoint.parquet").rename(log / f"{checkpointed:020}.checkpoint.parquet")
     pointer = (log / "_last_checkpoint").read_text().replace('"version":0', f'"version":{checkpointed}')
     (log / "_last_checkpoint").write_text(pointer)
-    nothing = folder / "nothing"
-    nothing.write_text('{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n')
+    source = log / f"{1:020}.json"
     for version in range(1, versions + 1):
-        os.link(nothing, log / f"{version:020}.json")
+        commit = log / f"{version:020}.json"
+        if version % LINKS == 1:
+            source = commit
+            commit.write_text('{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n')
+        else:
+            os.link(source, commit)
     return canonical(folder)
