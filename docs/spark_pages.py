@@ -436,7 +436,6 @@ If a write creates a Lance table or adds columns, the metadata of a column in Sp
 at any depth. So it can say what Lance reads in it; lance-spark has the same keys:
 
 ```python
-# needs a Spark session
 from pyspark.sql.types import ArrayType, BinaryType, FloatType, LongType, StringType, StructType
 
 schema = (

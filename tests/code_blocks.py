@@ -71,7 +71,7 @@ def blocks_in(text: str) -> tuple[Block, ...]:
 
 def pages() -> list[Page]:
     """The pages that a reader pastes from."""
-    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    paths = [*ROOT.glob("*.md"), ROOT / "tests" / "README.md", *(ROOT / "docs").rglob("*.md")]
     return [Page(str(path.relative_to(ROOT)), blocks_in(path.read_text())) for path in sorted(paths)]
 
 

@@ -299,7 +299,12 @@ HISTORIES: Final[dict[str, list[tuple[str, int]]]] = {
         NOTICE,
         ("meanwhile", 0),
     ],
-    "pylance removes files of a Delete that waits": [("append", 0), ("delete", 0), ("ours", 0), ("theirs", 0)],
+    "pylance removes files of a Delete that waits": [
+        ("append", 0),
+        ("delete", 0),
+        ("ours", 0),
+        ("theirs", 0),
+    ],
     "a refused proposal may be sent again for an hour": [("refuse", 0), ("ours", 1), NOTICE, ("ours", 1)],
 }
 
