@@ -15,6 +15,7 @@ from lakefold_log.write.producer import Proposer, transaction_uuid
 from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Committed, Outcome
+from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
 from tests.waiting import until
 
@@ -114,9 +115,21 @@ class OwnLog:
 
 
 def settled_outcomes(admin: Admin, topics: Topics, start: int = 0) -> list[Outcome]:
-    """The outcomes that are committed, once no report is open any more."""
-    wait_until_settled(admin, topics)
-    return [outcome for _, outcome in read_outcomes(admin, topics, 0, start)]
+    """The outcomes that are committed, once no report is open any more, and the broker answers.
+
+    On a busy machine a broker may need longer for an answer than the product waits for it.
+    """
+
+    def read() -> tuple[list[Outcome]] | None:
+        try:
+            wait_until_settled(admin, topics)
+            return ([outcome for _, outcome in read_outcomes(admin, topics, 0, start)],)
+        except RetryError:
+            return None
+
+    answer = until(read, "a broker that answers", seconds=PATIENCE_S)
+    assert answer is not None
+    return answer[0]
 
 
 def wait_until_settled(admin: Admin, topics: Topics) -> None:
