@@ -355,7 +355,7 @@ table stay the same in between.
   With `wait=log` it fails at a later batch (`onRefused`), once the outcome is known.
 - **`wait=log`**: Spark may have each batch of `format` sent by another process of the driver's machine. They
   share the list of batches without outcome in `TMPDIR` too, so `maxUnanswered` and `maxLag` are those of the
-  query. When a query ends, as each `availableNow` does, nobody has read the outcomes of its last batches: a
+  query. When a query ends, as each `availableNow` does, the outcomes of its last batches are unread: a
   refusal of these is reported by the next run that has a batch. So use `wait=commit` if the job's end has to
   mean that all of its rows are in the table, or call `wait_for_outcomes(query)` of the function that `sink`
   returned, after `query.awaitTermination()`: it raises such a refusal, and also if an outcome is not known

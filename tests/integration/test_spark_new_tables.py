@@ -1,4 +1,4 @@
-"""How a write of Spark says what a new Delta table shall be: by options, which Python sources are told."""
+"""Properties and partitions of a new Delta table that Spark writes: options reach a Python source."""
 
 from __future__ import annotations
 

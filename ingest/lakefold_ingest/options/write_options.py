@@ -493,7 +493,7 @@ _OF_KAFKA: Final = ("security.", "sasl.", "ssl.", "bootstrap")
 
 
 def _hint_for(name: str) -> str:
-    """Returns what to give instead of an option that nobody here knows; empty if that isn't known either."""
+    """Returns what to give instead of an option of another product; empty if it is not known."""
     lowered = name.lower()
     if lowered in _OF_OTHERS:
         return _OF_OTHERS[lowered]
