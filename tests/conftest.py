@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from lakefold.local import ports
 from tests.distribution import in_order, is_integration, pytest_xdist_make_scheduler
 from tests.scratch import Scratch, scratch_in_memory
 
@@ -65,6 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
     Processes of a runner in the background ignore Ctrl-C from the start.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        # Two processes never choose the same port: neither while a server starts, nor while one is away.
+        number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        own = ports.below_outgoing()[number::count]
+        pytest.MonkeyPatch().setattr(ports, "below_outgoing", lambda: own)
     # A process of pytest-xdist has inherited the folder of its run.
     is_run = not hasattr(config, "workerinput")
     if is_run and not config.option.basetemp and (scratch := scratch_in_memory()) is not None:

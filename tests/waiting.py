@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def until(condition: Callable[[], Answer], what: str, *, seconds: float = 50, every: float = 0.02) -> Answer:
+def until(condition: Callable[[], Answer], what: str, *, seconds: float = 120, every: float = 0.02) -> Answer:
     """Ask `condition` again and again until its answer is true, and return that answer.
 
-    Raises `TimeoutError` naming `what` was awaited when `seconds` have passed.
+    Raises `TimeoutError` naming `what` was awaited when `seconds` have passed. They are many times what
+    anything takes, and no less than a broker beside other tests may be silent.
     """
     deadline = time.monotonic() + seconds
     while not (answer := condition()):

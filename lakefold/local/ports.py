@@ -2,7 +2,7 @@
 
 The operating system chooses a "free port" from the range that outgoing connections use as well. While a
 killed broker is down, an outgoing connection could get its port. So ports are chosen at random below that
-range.
+range, and no process chooses one twice, since the server of the first choice may not listen at the moment.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 _LOWEST = 15_000
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_chosen: set[int] = set()
 
 
 def is_free(port: int) -> bool:
@@ -26,13 +27,18 @@ def is_free(port: int) -> bool:
     return False
 
 
+def below_outgoing() -> range:
+    """Returns the ports among which `free_port` chooses."""
+    return range(_LOWEST, int(_OUTGOING.read_text().split()[0]) if _OUTGOING.exists() else 32_768)
+
+
 def free_port() -> int:
     """Returns a port of 127.0.0.1 that is free now and that outgoing connections don't use."""
-    highest = int(_OUTGOING.read_text().split()[0]) if _OUTGOING.exists() else 32_768
-    draw = random.SystemRandom()
-    while highest > _LOWEST:
-        port = draw.randrange(_LOWEST, highest)
-        if is_free(port):
+    draw, ports = random.SystemRandom(), below_outgoing()
+    while ports:
+        port = draw.choice(ports)
+        if port not in _chosen and is_free(port):
+            _chosen.add(port)
             return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -66,7 +66,7 @@ class Azurite:
         request = urllib.request.Request(  # noqa: S310 - an address on loopback
             f"{self.url}/{name}?restype=container", method="PUT", headers=headers
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310 - as above
             assert answer.status == 201
 
 

@@ -342,7 +342,7 @@ def test_names_of_temporary_files_are_kept_for_them(store: Storage) -> None:
 def test_of_many_threads_exactly_one_wins(site: Site, *, same: bool) -> None:
     """Also where all of them put the same object: who lost must know."""
     stores = [site.open() for _ in range(4)]
-    barrier = threading.Barrier(THREADS, timeout=30)
+    barrier = threading.Barrier(THREADS, timeout=120)
     padding = b"." * 5_000
 
     def content(writer: int) -> list[bytes]:

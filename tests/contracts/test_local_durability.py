@@ -74,7 +74,7 @@ def test_of_many_processes_exactly_one_wins(tmp_path: Path) -> None:
             assert writer.stdin
             writer.stdin.write("go\n")
             writer.stdin.flush()
-        won = [json.loads(writer.communicate(timeout=50)[0]) for writer in writers]
+        won = [json.loads(writer.communicate(timeout=120)[0]) for writer in writers]
     assert Counter(number for numbers in won for number in numbers) == dict.fromkeys(range(ROUNDS), 1)
     for writer_number, numbers in enumerate(won):
         name = str(writer_number).encode()
@@ -87,7 +87,7 @@ def test_of_many_processes_exactly_one_wins(tmp_path: Path) -> None:
 def test_whoever_is_killed_leaves_whole_objects_only(tmp_path: Path, *, unnamed: bool) -> None:
     root = tmp_path / "t"
     with program("die", root, "unnamed" if unnamed else "named", KILLS, 1) as killer:
-        reported = set(json.loads(killer.communicate(timeout=50)[0]))
+        reported = set(json.loads(killer.communicate(timeout=120)[0]))
     assert killer.returncode == 0
     assert len(reported) >= KILLS // 2
     store = LocalStorage(root)

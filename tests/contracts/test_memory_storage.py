@@ -85,11 +85,11 @@ def test_another_overtakes_a_put_that_is_held(store: MemoryStorage) -> None:
     store.faults.plan(hold)
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(store.put_if_absent, "v/1", [b"slow"])
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(120)
         assert store.put_if_absent("v/1", [b"fast"]) is Put.STORED
         assert not slow.done()
         hold.release.set()
-        assert slow.result(10) is Put.EXISTS
+        assert slow.result(120) is Put.EXISTS
     assert store.get("v/1") == b"fast"
 
 

@@ -304,5 +304,5 @@ except InvalidError as error:
 """
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=50, env=path)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=path)
     assert "pip install 'lakefold[objects]'" in done.stdout

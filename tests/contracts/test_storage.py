@@ -76,7 +76,7 @@ def test_exactly_one_of_many_that_replace_the_same_content_succeeds(site: LocalS
 
             def act(who: int, mark: str = read[1], begin: threading.Barrier = begin) -> bool:
                 store = stores[who]
-                begin.wait(30)
+                begin.wait(120)
                 return isinstance(store, ReplacesKnown) and store.replace("a/b", mark, [b"by %d" % who])
 
             won = list(pool.map(act, range(len(stores))))

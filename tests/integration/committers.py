@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefold.local.ports import free_port
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from tests.integration.copies import command_line
-from tests.integration.own_log import wait_until_settled
+from tests.integration.own_log import patient_admin, wait_until_settled
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path | str, *extra:
     done = command_line().run([*arguments, *extra], timeout=240)
     assert done.returncode == 0, done.stderr
     topics = Topics(names.transactions, names.outcomes, names.dead_letters)
-    wait_until_settled(Admin(KafkaConfig(bootstrap)), topics)
+    wait_until_settled(patient_admin(KafkaConfig(bootstrap)), topics)
 
 
 def check_replay(bootstrap: str, *lines: Line) -> None:

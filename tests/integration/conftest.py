@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold.binding import drop_table, rebinding
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
 from lakefold_ingest.writing import sent_batches
+from lakefold_log.read import dead_letters, lookup, news, outcomes, resent
+from lakefold_log.write import producer
 from tests.distribution import group_of
-from tests.integration.own_log import PATIENCE_S
-from tests.integration.writing_bench import WritingBench, writing_bench
+from tests.integration.own_log import PATIENCE_S, patient_admin
+from tests.integration.writing_bench import WritingBench, patient_writers, writing_bench
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.quick_java import quick_brokers, quick_sessions
 from tests.servers.s3 import S3Server
@@ -57,6 +60,20 @@ def _quick_brokers() -> Iterator[None]:
 def _quick_sessions() -> Iterator[None]:
     """Each Spark session of this process, and of those it starts, starts from an archive of its classes."""
     yield from quick_sessions()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_clients() -> Iterator[None]:
+    """What verbs and writers in this process ask a busy broker, they ask for as long as a test waits.
+
+    Not so a committer in this process, which asks again by itself, and tests that set a limit.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (dead_letters, drop_table, news, outcomes, rebinding, resent):
+            patch.setattr(module, "Admin", patient_admin)
+        patch.setattr(lookup, "_QUESTION_S", PATIENCE_S)
+        patch.setattr(producer, "_ASK_S", PATIENCE_S)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -197,5 +214,7 @@ def bench(
     """A table to be, with a log of its own: see `WritingBench`."""
     # A batch reads refusals that were reported for a second, and leaves the rest to the next batch.
     monkeypatch.setattr(sent_batches, "_READ_S", PATIENCE_S)
+    # Tests that set a short limit don't wait for the brokers, but for an outcome.
+    patient_writers(monkeypatch)
     with writing_bench(tmp_path, bootstrap, topic_names) as made:
         yield made

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
@@ -24,6 +24,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
 from lakefold_table.versions.versions import Versions
 from tests.integration.copies import command_line
+from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Ledger:
 
     def all_outcomes(self) -> list[Outcome]:
         """Returns all reported outcomes of all tables, in their order."""
-        return [outcome for _, outcome in read_outcomes(Admin(self.config), self.topics, 0, 0)]
+        return [outcome for _, outcome in read_outcomes(patient_admin(self.config), self.topics, 0, 0)]
 
     def audit(self) -> None:
         """Hold what came of it against what was sent. Every committer must have ended."""

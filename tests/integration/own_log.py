@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.topics import TopicDescription
     from lakefold_log.read.consumer import Message
+    from lakefold_log.write.reporter import _Report
     from lakefold_table.errors import GapError
     from lakefold_table.position import LogId
     from tests.integration.conftest import TopicNames
 
+Answer = TypeVar("Answer")
 TABLE = "s3://lake/flights"
 PATIENCE_S = 120.0
+"""A broker beside other tests may be silent for more than the ten seconds that clients wait by default."""
 
 
 def envelope(batch: int, table: str = TABLE) -> log_pb2.Envelope:
@@ -38,6 +41,37 @@ def envelope(batch: int, table: str = TABLE) -> log_pb2.Envelope:
     made.lance.uuid = transaction_uuid("app", batch, table)
     made.lance.append.fragments.add(physical_rows=batch + 1)
     return made
+
+
+def patient_admin(config: KafkaConfig, *, timeout_s: float = PATIENCE_S) -> Admin:
+    """Returns what a test asks the cluster with: each request has at least `PATIENCE_S` seconds."""
+    return Admin(config, timeout_s=max(timeout_s, PATIENCE_S))
+
+
+class PatientReporter(Reporter):
+    """As `Reporter`, but it gives a busy broker all of its time for a report, at the first attempt."""
+
+    def _transact(self, report: _Report, deadline: float) -> None:
+        self._offset_s = self._timeout_s
+        super()._transact(report, deadline)
+
+
+def once_answered(ask: Callable[[], Answer]) -> Answer:
+    """Returns what `ask` returns, once the broker has answered each of its questions in time.
+
+    Some have limits of a few seconds, after which a committer or a writer asks again.
+    """
+    answers: list[Answer] = []
+
+    def is_answered() -> bool:
+        try:
+            answers.append(ask())
+        except RetryError:
+            return False
+        return True
+
+    until(is_answered, "a broker that answers", seconds=PATIENCE_S)
+    return answers[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +88,7 @@ class OwnLog:
     def make(cls, bootstrap: str, names: TopicNames, *, partitions: int = 1, **kafka: str | int) -> OwnLog:
         """`kafka`: options with `_` for `.`."""
         config = KafkaConfig(bootstrap, {name.replace("_", "."): value for name, value in kafka.items()})
-        admin = Admin(config)
+        admin = patient_admin(config)
         topics = Topics(names.transactions, names.outcomes, names.dead_letters)
         return cls(config, admin, topics, names.group, ensure_topics(admin, topics, partitions=partitions))
 
@@ -63,7 +97,8 @@ class OwnLog:
         return self.described.log_id(0)
 
     def proposer(self, timeout_s: float = PATIENCE_S) -> Proposer:
-        return Proposer(self.config, self.topics, timeout_s=timeout_s)
+        """Connects a producer."""
+        return once_answered(lambda: Proposer(self.config, self.topics, timeout_s=timeout_s))
 
     def reader(self, start: int = 0, *, verify_every_s: float = 5.0) -> PartitionReader:
         topic = self.topics.transactions
@@ -73,8 +108,12 @@ class OwnLog:
         """As `reader`, but it checks for gaps."""
         return PartitionReader(self.admin, self.topics.transactions, self.log, 0, on_gap=on_gap)
 
-    def reporter(self, timeout_s: float = PATIENCE_S) -> Reporter:
-        return Reporter(self.admin, self.group, self.log, self.topics, timeout_s=timeout_s)
+    def reporter(self, timeout_s: float = PATIENCE_S, kind: type[Reporter] = PatientReporter) -> Reporter:
+        """Takes the partition over.
+
+        `kind`: `Reporter` for a test that starts its broker again, after which a call may hang.
+        """
+        return once_answered(lambda: kind(self.admin, self.group, self.log, self.topics, timeout_s=timeout_s))
 
     def waiter(self) -> OutcomeWaiter:
         return OutcomeWaiter(self.config, self.topics, TABLE)
@@ -115,21 +154,13 @@ class OwnLog:
 
 
 def settled_outcomes(admin: Admin, topics: Topics, start: int = 0) -> list[Outcome]:
-    """The outcomes that are committed, once no report is open any more, and the broker answers.
+    """The outcomes that are committed, once no report is open any more."""
 
-    On a busy machine a broker may need longer for an answer than the product waits for it.
-    """
+    def read() -> list[Outcome]:
+        wait_until_settled(admin, topics)
+        return [outcome for _, outcome in read_outcomes(admin, topics, 0, start)]
 
-    def read() -> tuple[list[Outcome]] | None:
-        try:
-            wait_until_settled(admin, topics)
-            return ([outcome for _, outcome in read_outcomes(admin, topics, 0, start)],)
-        except RetryError:
-            return None
-
-    answer = until(read, "a broker that answers", seconds=PATIENCE_S)
-    assert answer is not None
-    return answer[0]
+    return once_answered(read)
 
 
 def wait_until_settled(admin: Admin, topics: Topics) -> None:

@@ -16,6 +16,7 @@ import pytest
 import lakefold
 from lakefold.cli import run
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_table.entry import Rejected
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.own_log import OwnLog
@@ -94,7 +95,11 @@ def test_a_refusal_is_an_error_with_the_outcome(options: lakefold.WriteOptions, 
 
 
 def test_the_verb_appends_files_and_prints_the_outcome(
-    bootstrap: str, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     OwnLog.make(bootstrap, topic_names)
     pq.write_table(rows(1, 2), tmp_path / "a.parquet")
@@ -129,8 +134,12 @@ def test_the_verb_appends_files_and_prints_the_outcome(
         assert code == 2
     code, document = appended(str(tmp_path / "b.csv"), "--wait", "0")
     assert (code, document["kind"]) == (0, "sent")
-    # The brokers have to store it in this time, on a busy machine as well.
-    code, document = appended(str(tmp_path / "b.csv"), "--wait", "10")
+    # The brokers have this time to store it, but the outcome, which does not come, has a second.
+    wait = OutcomeWaiter.wait
+    monkeypatch.setattr(
+        OutcomeWaiter, "wait", lambda waiter, position, sent, _: wait(waiter, position, sent, 1.0)
+    )
+    code, document = appended(str(tmp_path / "b.csv"), "--wait", "120")
     assert code == 5
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     assert numbers(tmp_path / "t") == [1, 2, 3, 3, 3]

@@ -26,7 +26,7 @@ from lakefold_table.errors import InvalidError, NotATableError, RetryError
 from lakefold_table.uri import canonical
 from tests.integration.committers import running_committer
 from tests.integration.own_log import PATIENCE_S, OwnLog
-from tests.integration.writing_bench import APP, SCHEMA, Writer, WritingBench, logged, rows
+from tests.integration.writing_bench import APP, SCHEMA, Writer, WritingBench, logged, patient_writers, rows
 
 if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
@@ -310,8 +310,9 @@ def test_a_folder_of_something_else_is_left_alone(bench: WritingBench) -> None:
 
 
 def test_topics_that_are_missing_are_waited_for(
-    tmp_path: Path, bootstrap: str, topic_names: TopicNames
+    tmp_path: Path, bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    patient_writers(monkeypatch)
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics, timeout_s=5)
     first = AppendRows(SCHEMA, rows(1))

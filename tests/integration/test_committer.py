@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.local.ports import free_port
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.outcomes import OutcomeWaiter
@@ -25,7 +25,7 @@ from tests.integration.committers import (
     running_committer,
 )
 from tests.integration.copies import IMPORTED, command_line
-from tests.integration.own_log import settled_outcomes
+from tests.integration.own_log import patient_admin, settled_outcomes
 from tests.integration.raw import dead_letters_of, send_raw
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 from tests.waiting import until
@@ -71,14 +71,14 @@ class Bench:
 
     def outcomes(self) -> list[Outcome]:
         """All outcomes reported so far, once no report is open."""
-        return settled_outcomes(Admin(self.config), self.topics)
+        return settled_outcomes(patient_admin(self.config), self.topics)
 
 
 @pytest.fixture
 def bench(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[Bench]:
     config = KafkaConfig(bootstrap)
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    ensure_topics(Admin(config), topics)
+    ensure_topics(patient_admin(config), topics)
     with Proposer(config, topics) as proposer:
         yield Bench(bootstrap, topic_names, tmp_path, proposer)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import TopicNames
 
+APPENDS = 40
+"""The least number of them beside a compaction, which continue until it has rewritten some."""
 DIES = """
 import os
 from lakefold.cli import main
@@ -117,11 +119,13 @@ def test_the_verb_joins_what_was_appended(table: CompactedTable) -> None:
 def test_writers_and_a_compaction_do_not_turn_each_other_back(table: CompactedTable) -> None:
     table.append(0)
     failures: list[BaseException] = []
+    appended, enough = [0], threading.Event()
 
     def write() -> None:
         try:
-            for number in range(1, 40):
-                table.append(number * 10)
+            while len(appended) < APPENDS or not enough.is_set():
+                table.append(len(appended) * 10)
+                appended.append(len(appended))
         except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 
@@ -132,11 +136,13 @@ def test_writers_and_a_compaction_do_not_turn_each_other_back(table: CompactedTa
         report = lakefold.compact(table.path, policy={"target_rows": "100"}, **table.options)  # type: ignore[arg-type] # names of its options
         assert report.failed == []
         rewritten += report.tasks
+        if rewritten > 1:
+            enough.set()
     writer.join()
     assert failures == []
     assert rewritten > 1
     lakefold.compact(table.path, **table.options)  # type: ignore[arg-type] # names of its options
-    assert table.check(400) == 1
+    assert table.check(len(appended) * 10) == 1
 
 
 @pytest.mark.parametrize("step", STEPS)

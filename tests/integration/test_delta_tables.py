@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 
 import lakefold
 from lakefold_ingest.writing.log_client import close_clients
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.outcomes import read_outcomes
@@ -27,6 +27,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from tests.delta_logs.actions import PROTOCOL, add, data_file, metadata, remove, text
 from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, ids_in, rows
 from tests.servers.s3 import BUCKET
 from tests.waiting import until
@@ -52,7 +53,7 @@ class Log:
     def __init__(self, bootstrap: str, names: TopicNames) -> None:
         self.config = KafkaConfig(bootstrap)
         self.topics = Topics(names.transactions, names.outcomes, names.dead_letters)
-        ensure_topics(Admin(self.config), self.topics)
+        ensure_topics(patient_admin(self.config), self.topics)
         self.proposer = Proposer(self.config, self.topics)
 
     def send(self, uri: str, *actions: Members, batch: int | None = None, read: int | None = None) -> None:
@@ -66,7 +67,7 @@ class Log:
 
     def outcomes(self) -> list[Outcome]:
         """All outcomes reported so far, in order."""
-        return [outcome for _, outcome in read_outcomes(Admin(self.config), self.topics, 0, 0)]
+        return [outcome for _, outcome in read_outcomes(patient_admin(self.config), self.topics, 0, 0)]
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_rows_are_appended_exactly_once_while_committers_are_killed(
     }
     other: lakefold.WriteOptions = {**options, "format": "lance"}
     config, topics = KafkaConfig(bootstrap), Topics(topic_names.transactions, topic_names.outcomes)
-    ensure_topics(Admin(config), replace(topics, dead_letters=topic_names.dead_letters))
+    ensure_topics(patient_admin(config), replace(topics, dead_letters=topic_names.dead_letters))
 
     def appended(app: str) -> list[str]:
         kinds = list[str]()

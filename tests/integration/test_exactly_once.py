@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.write.producer import Proposer
 from lakefold_table.marks.marks import RULES
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.ledger import Ledger, Writer, published_by
+from tests.integration.own_log import patient_admin
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def at_work(ledger: Ledger, *, writers: int = 2) -> Iterator[tuple[Staff, Commit
 
     Yields who starts committers, and the first committer.
     """
-    ensure_topics(Admin(ledger.config), ledger.topics)
+    ensure_topics(patient_admin(ledger.config), ledger.topics)
     with ExitStack() as processes, Proposer(ledger.config, ledger.topics, timeout_s=120) as proposer:
         staff = Staff(ledger, processes)
         first = staff.start()

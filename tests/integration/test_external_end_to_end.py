@@ -11,7 +11,7 @@ import lakefold
 from lakefold import cli
 from lakefold.spark import register, sink
 from lakefold_ingest.writing.log_client import close_clients
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.file_log import framed
@@ -20,6 +20,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.externals import External, check_whole
+from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, rows
 from tests.servers.s3 import BUCKET
 from tests.waiting import until
@@ -89,7 +90,7 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
 ) -> None:
     config = KafkaConfig(bootstrap)
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    ensure_topics(Admin(config), topics)
+    ensure_topics(patient_admin(config), topics)
     root = f"s3+ddb://{BUCKET}/{table.base.partition('/')[0]}"
     with Proposer(config, topics) as proposer:
         proposer.send_wait(creation(table.uri))
@@ -104,7 +105,7 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
             table.grow([1000 + enough])
         proposer.send_wait(batch(table, 3))
         fold_to_the_end(bootstrap, topic_names, root, *flags(table))
-    outcomes = [outcome.result for _, outcome in read_outcomes(Admin(config), topics, 0, 0)]
+    outcomes = [outcome.result for _, outcome in read_outcomes(patient_admin(config), topics, 0, 0)]
     assert [type(result) for result in outcomes] == [Committed] * 13 + [Duplicate]
     expected = [*range(12), 1003, 1007]
     assert table.ids() == expected
@@ -137,7 +138,7 @@ def test_spark_writes_to_a_table_in_dynamodb_and_reads_it(
         storage_options=table.options,
     )
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    ensure_topics(Admin(KafkaConfig(bootstrap)), topics)
+    ensure_topics(patient_admin(KafkaConfig(bootstrap)), topics)
     root = f"s3+ddb://{BUCKET}/{table.base.partition('/')[0]}"
     with running_committer(bootstrap, topic_names, root, *flags(table), logs=tmp_path) as committer:
         committer.wait_until_ready()

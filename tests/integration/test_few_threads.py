@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from lakefold.local.ports import free_port
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.outcomes import read_outcomes
@@ -20,6 +20,7 @@ from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical
 from tests.integration.committers import NEW_PROCESS, committer_arguments, fold_to_the_end
 from tests.integration.few_threads import limited
+from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, rows
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def test_no_limit_makes_a_committer_lose_an_entry(
     """It ends with an error, or does all of its work, whichever thread is one too many."""
     names, table = topic_names, tmp_path / "t"
     config, topics = KafkaConfig(bootstrap), Topics(names.transactions, names.outcomes, names.dead_letters)
-    ensure_topics(Admin(config), topics)
+    ensure_topics(patient_admin(config), topics)
     uri = canonical(table)
     arguments = committer_arguments(bootstrap, names, tmp_path)
     arguments += ["--until-caught-up", "--give-up-after", "5", "--http-port", "0"]
@@ -88,6 +89,6 @@ def test_no_limit_makes_a_committer_lose_an_entry(
     assert codes[-1] == 0
     assert set(codes) == {0, RetryError.exit_code}
     fold_to_the_end(bootstrap, names, tmp_path)
-    outcomes = [outcome for _, outcome in read_outcomes(Admin(config), topics, 0, 0)]
+    outcomes = [outcome for _, outcome in read_outcomes(patient_admin(config), topics, 0, 0)]
     assert [outcome.batch_id for outcome in outcomes] == [None, *range(1, sent + 1)]
     assert {type(outcome.result) for outcome in outcomes} == {Committed}

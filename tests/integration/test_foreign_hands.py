@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate, Rejected
@@ -22,6 +21,7 @@ from lakefold_table.marks.record import decode_record
 from lakefold_table.uri import local_path
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.ledger import Ledger, positions_grow
+from tests.integration.own_log import patient_admin
 from tests.oracle.operations import version_in
 from tests.proposals import append, creation, ids_in, rows
 from tests.waiting import until
@@ -158,7 +158,7 @@ class Shared:
 @pytest.fixture
 def shared(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[Shared]:
     ledger = Ledger(bootstrap, topic_names, tmp_path)
-    ensure_topics(Admin(ledger.config), ledger.topics)
+    ensure_topics(patient_admin(ledger.config), ledger.topics)
     with Proposer(ledger.config, ledger.topics) as proposer:
         shared = Shared(ledger, proposer)
         fold(shared)

@@ -17,7 +17,6 @@ import lance
 import pytest
 from confluent_kafka import Producer
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.envelope import encode
 from lakefold_log.read.outcomes import read_outcomes
@@ -28,6 +27,7 @@ from lakefold_table.wire import varint
 from tests.integration.committers import NEW_PROCESS, running_committer
 from tests.integration.conftest import TopicNames
 from tests.integration.ledger import Ledger
+from tests.integration.own_log import patient_admin
 from tests.integration.raw import dead_letters_of, send_header
 from tests.properties.hostile import hostile
 from tests.proposals import append, creation, ids_in, rows
@@ -99,7 +99,9 @@ class Site:
 
         def all_there() -> bool:
             assert self.committer.process.poll() is None, self.committer.log.read_text()
-            for at, outcome in read_outcomes(Admin(self.ledger.config), self.ledger.topics, 0, self.read):
+            for at, outcome in read_outcomes(
+                patient_admin(self.ledger.config), self.ledger.topics, 0, self.read
+            ):
                 self.known_outcomes[outcome.position.offset], self.read = outcome, at + 1
             return self.known_outcomes.keys() >= set(offsets)
 
@@ -162,7 +164,7 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     (region / "logs").mkdir()
     names = TopicNames(*(f"hostile-{part}-{os.getpid()}" for part in ("e", "t", "o", "d", "g")))
     ledger = Ledger(broker.bootstrap_servers, names, region / "lake")
-    ensure_topics(Admin(ledger.config), ledger.topics)
+    ensure_topics(patient_admin(ledger.config), ledger.topics)
     with (
         Proposer(ledger.config, ledger.topics) as proposer,
         running_committer(

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from tests.cluster.verbs import check_verbs
 from tests.integration.committers import running_committer
 from tests.integration.copies import LoadedCommandLine
+from tests.integration.own_log import patient_admin
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def test_every_verb_works_with_the_packages_of_the_image_or_says_what_it_lacks(
     image: Path, bootstrap: str, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    ensure_topics(Admin(KafkaConfig(bootstrap)), names, partitions=2)
+    ensure_topics(patient_admin(KafkaConfig(bootstrap)), names, partitions=2)
     root = tmp_path / "lake"
     root.mkdir()
     verbs = LoadedCommandLine(image / "bin/python")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.claims import FOLDER
@@ -15,6 +15,7 @@ from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.copies import command_line
+from tests.integration.own_log import patient_admin
 from tests.integration.stage import DIES_BEFORE_ITS_REPORT
 from tests.proposals import append, creation, ids_in, rows
 
@@ -32,7 +33,7 @@ def test_large_proposals_are_folded_once_and_leave_nothing(
 ) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     config = KafkaConfig(bootstrap, {"message.max.bytes": SMALL})
-    ensure_topics(Admin(KafkaConfig(bootstrap)), topics)
+    ensure_topics(patient_admin(KafkaConfig(bootstrap)), topics)
     uri = canonical(tmp_path / "table")
     begun = creation(uri)
     begun.lance.overwrite.config_upsert_values["why"] = "x" * SMALL
@@ -54,7 +55,9 @@ def test_large_proposals_are_folded_once_and_leave_nothing(
     with running_committer(bootstrap, topic_names, tmp_path, interpreter=dies) as killed:
         assert killed.process.wait(120) == 9
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    results = [outcome.result for _, outcome in read_outcomes(Admin(KafkaConfig(bootstrap)), topics, 0, 0)]
+    results = [
+        outcome.result for _, outcome in read_outcomes(patient_admin(KafkaConfig(bootstrap)), topics, 0, 0)
+    ]
     assert [type(result) for result in results] == [Committed, Committed, Committed, Duplicate, Rejected]
     assert ids_in(uri) == [0, 1]
     assert len(list(folder.iterdir())) == 1

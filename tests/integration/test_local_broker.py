@@ -124,7 +124,7 @@ def test_a_broker_in_a_context_dies_with_its_process(tmp_path: Path) -> None:
     assert died.returncode == -signal.SIGKILL
     broker = Broker(tmp_path)
     try:
-        until(lambda: not broker.running, "the broker to end with its process", seconds=60)
+        until(lambda: not broker.running, "the broker to end with its process")
     finally:
         broker.kill()
 

@@ -12,12 +12,13 @@ import pytest
 
 from lakefold.local.broker import Broker
 from lakefold.local.ports import free_port, is_free
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical
+from tests.integration.own_log import patient_admin
 from tests.integration.raw import send_raw
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
     names = {part: f"{part}-{os.getpid()}-status" for part in ("transactions", "outcomes", "dead-letters")}
     topics = Topics(*names.values())
     config = KafkaConfig(bootstrap)
-    ensure_topics(Admin(config), topics)
+    ensure_topics(patient_admin(config), topics)
     with Proposer(config, topics) as proposer:
         for table in (uri, uri, "s3://elsewhere/t"):
             proposer.send_wait(Envelope(table=table))

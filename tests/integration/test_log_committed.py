@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.committed_offsets import committed
+from tests.integration.own_log import patient_admin
 
 if TYPE_CHECKING:
     from lakefold.local.broker import Broker
@@ -19,7 +20,8 @@ ASK = (
     "import sys; from confluent_kafka import TopicPartition;"
     "from lakefold_log.client.admin import Admin, KafkaConfig;"
     "from lakefold_log.client.committed_offsets import committed;"
-    "print(committed(Admin(KafkaConfig(sys.argv[1])), 'none', [TopicPartition('none', 0)])[0].offset)"
+    "admin = Admin(KafkaConfig(sys.argv[1]), timeout_s=120);"
+    "print(committed(admin, 'none', [TopicPartition('none', 0)])[0].offset)"
 )
 
 
@@ -31,6 +33,6 @@ def test_a_broker_that_has_just_started_is_asked_unharmed(own_broker: Broker) ->
 
 
 def test_no_places_are_no_question(bootstrap: str, topic_names: TopicNames) -> None:
-    admin = Admin(KafkaConfig(bootstrap))
+    admin = patient_admin(KafkaConfig(bootstrap))
     assert committed(admin, topic_names.group, []) == []
     assert committed(admin, topic_names.group, [TopicPartition("none", 0)])[0].offset < 0

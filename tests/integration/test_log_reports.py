@@ -356,9 +356,9 @@ def test_a_call_that_hangs_is_given_up_soon_and_a_slow_broker_gets_more_time_at_
         if len(limits) <= 5:
             session.usable = False
             raise RetryError("the group's coordinator gives no answer")
-        send_offset(session, offset, limit_s)
+        send_offset(session, offset, PATIENCE_S)
 
-    with own.reporter() as reporter:
+    with own.reporter(kind=Reporter) as reporter:
         monkeypatch.setattr(Session, "send_offset", hangs_five_times)
         for _ in range(5):
             with pytest.raises(RetryError, match="gives no answer"):

@@ -19,7 +19,7 @@ from lakefold_log.client.topics import MissingTopicError, describe, ensure_topic
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import InvalidError, RetryError, StopError
-from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
+from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, patient_admin, take
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ def test_a_message_is_no_larger_than_the_limit_however_it_was_packed(
 
 
 def test_a_message_that_cannot_be_decompressed_is_reported(bootstrap: str, topic_names: TopicNames) -> None:
-    admin = Admin(KafkaConfig(bootstrap))
+    admin = patient_admin(KafkaConfig(bootstrap))
     make(admin, topic_names.transactions, settings={"message.timestamp.type": "LogAppendTime"})
     own = OwnLog.make(bootstrap, topic_names)
     assert send_packed(bootstrap, own.topics.transactions, 90_000_000) is None
@@ -97,7 +97,7 @@ def test_leaves_existing_topics_alone(bootstrap: str, topic_names: TopicNames) -
 def test_names_a_setting_that_would_lose_or_misdate_entries(
     bootstrap: str, topic_names: TopicNames, settings: dict[str, str], reason: str
 ) -> None:
-    admin = Admin(KafkaConfig(bootstrap))
+    admin = patient_admin(KafkaConfig(bootstrap))
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     make(admin, topics.transactions, settings=settings)
     with pytest.raises(StopError, match=reason):
@@ -105,7 +105,7 @@ def test_names_a_setting_that_would_lose_or_misdate_entries(
 
 
 def test_outcomes_need_as_many_partitions(bootstrap: str, topic_names: TopicNames) -> None:
-    admin = Admin(KafkaConfig(bootstrap))
+    admin = patient_admin(KafkaConfig(bootstrap))
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     make(admin, topics.outcomes, partitions=2)
     with pytest.raises(StopError, match="it has 2 partitions") as caught:
@@ -116,7 +116,7 @@ def test_outcomes_need_as_many_partitions(bootstrap: str, topic_names: TopicName
 def test_more_replicas_than_brokers_is_refused(bootstrap: str, topic_names: TopicNames) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
-        ensure_topics(Admin(KafkaConfig(bootstrap)), topics, replication=3)
+        ensure_topics(patient_admin(KafkaConfig(bootstrap)), topics, replication=3)
 
 
 def test_without_a_number_of_replicas_the_brokers_default_counts(
@@ -127,7 +127,7 @@ def test_without_a_number_of_replicas_the_brokers_default_counts(
     monkeypatch.setattr(broker, "_PROPERTIES", properties)
     topics = Topics("transactions", "outcomes", "dead-letters")
     with broker.Broker(tmp_path) as running:
-        admin = Admin(KafkaConfig(running.bootstrap_servers))
+        admin = patient_admin(KafkaConfig(running.bootstrap_servers))
         with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
             ensure_topics(admin, topics)
         assert ensure_topics(admin, topics, replication=1).partitions == 1
@@ -138,7 +138,7 @@ def test_producers_never_make_a_topic(bootstrap: str, topic_names: TopicNames) -
     with pytest.raises(MissingTopicError, match="start a committer first"):
         Proposer(KafkaConfig(bootstrap), topics)
     with pytest.raises(MissingTopicError):
-        describe(Admin(KafkaConfig(bootstrap)), topics.transactions)
+        describe(patient_admin(KafkaConfig(bootstrap)), topics.transactions)
 
 
 def test_two_topics_of_one_name_are_refused() -> None:

@@ -111,7 +111,7 @@ def test_files_of_a_refused_proposal_are_removed_and_redrive_sends_it_no_more(ta
             proposer.send_wait(invalid)
             proposer.send_wait(conflict)
         until(
-            lambda: len(list(read_dead_letters(log.config, log.topics.dead_letters, timeout_s=30))) == 2,
+            lambda: len(list(read_dead_letters(log.config, log.topics.dead_letters, timeout_s=120))) == 2,
             "the dead letters",
         )
         assert once(table)["removed_files_of_refused_proposals"] == 0

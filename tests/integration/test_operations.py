@@ -18,7 +18,7 @@ import lance
 import pytest
 
 from lakefold_committer.fold.grouping import Limits
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.codec.envelope import decode
@@ -34,6 +34,7 @@ from lakefold_table.uri import canonical
 from tests.folding import FORMAT, groups_of
 from tests.integration.committers import check_replay, fold_to_the_end, running_committer
 from tests.integration.lines import Line, Sent
+from tests.integration.own_log import patient_admin
 from tests.properties.acts import ACTS, SCHEMA, Act, Choice, table_of, values_of
 from tests.properties.model import FIRST_COLUMNS, Effect
 from tests.proposals import creation
@@ -66,6 +67,8 @@ MEETING, MEETING_ROWS = 3, 24
 """How many Deletes meet in the same fragments behind a dead committer, and of how many rows together."""
 TOGETHER = Limits(1000, 10**9)
 ANSWER_SECONDS = 120.0
+KEEPER_SECONDS = 400.0
+"""For some twenty answers, one after the other."""
 
 
 class Client(threading.Thread):
@@ -150,7 +153,8 @@ class Keeper(Client):
             for client in self.others:
                 quiet.enter_context(client.busy)
             # The writers' chances may have had each of an operation refused, and no two that meet in a row.
-            for name in sorted(set(WRITERS)):
+            # What these append lies in small fragments, so that there is something to compact.
+            for name in (*sorted(set(WRITERS)), "compact"):
                 assert self.did(name), f"{name}, with nobody else there"
             self.update_a_row_twice()
         self.branch_off()
@@ -282,9 +286,9 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
     kills = ALL_KILLS if all_faults else KILLS
     config = KafkaConfig(bootstrap)
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    ensure_topics(Admin(config), topics)
+    ensure_topics(patient_admin(config), topics)
     line = Line(tmp_path / "table", canonical(str(tmp_path / "table")), tmp_path / "copies")
-    log = Log(config, topics.transactions, describe(Admin(config), topics.transactions).log_id(0))
+    log = Log(config, topics.transactions, describe(patient_admin(config), topics.transactions).log_id(0))
     running = partial(running_committer, bootstrap, topic_names, tmp_path)
     with ExitStack() as stack:
         proposer = stack.enter_context(Proposer(config, topics))
@@ -306,7 +310,7 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
                 client.join()
     assert [client.error for client in (*others, keeper)] == [None] * 4
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    _check(line, keeper.side, [outcome for _, outcome in read_outcomes(Admin(config), topics, 0, 0)])
+    _check(line, keeper.side, [outcome for _, outcome in read_outcomes(patient_admin(config), topics, 0, 0)])
     check_replay(bootstrap, line, keeper.side)
 
 
@@ -356,7 +360,7 @@ def _kill_again_and_again(
         with running():
             until(partial(last.has_come, failed), "the last committer's first version")
             alone.close()
-            until(lambda: not keeper.is_alive() or failed(), "the keeper", seconds=ANSWER_SECONDS)
+            until(lambda: not keeper.is_alive() or failed(), "the keeper", seconds=KEEPER_SECONDS)
 
 
 def _die_between_files_and_version(keeper: Keeper, log: Log) -> None:
@@ -401,7 +405,9 @@ class Log:
     def entries(self, marks: Marks, line: Line) -> list[Entry]:
         """The entries in it for a branch that are not folded yet."""
         entries: list[Entry] = []
-        with PartitionReader(Admin(self.config), self.topic, self.id, marks.offset_of(self.id) + 1) as reader:
+        with PartitionReader(
+            patient_admin(self.config), self.topic, self.id, marks.offset_of(self.id) + 1
+        ) as reader:
             end = reader.end_offset()
             while reader.position < end:
                 for message in reader.poll(1000, 1):

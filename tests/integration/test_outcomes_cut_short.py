@@ -21,6 +21,7 @@ from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read import offset_metadata
+from lakefold_log.write.reporter import Reporter
 from lakefold_table.entry import Committed
 from lakefold_table.errors import OutcomesLostError, RetryError
 from tests.integration.own_log import PATIENCE_S, OwnLog
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.local.broker import Broker
-    from lakefold_log.write.reporter import Reporter
     from lakefold_table.entry import Outcome
     from tests.integration.conftest import TopicNames
 
@@ -154,11 +154,11 @@ def test_it_goes_back_no_further_than_to_a_report_that_is_whole(
     stage: Stage, own_broker: Broker, tmp_path: Path
 ) -> None:
     own = stage.own
-    with own.reporter() as first:
+    with own.reporter(kind=Reporter) as first:
         report(own, first, range(20))
-        with lost_afterwards(own, own_broker, tmp_path), own.reporter() as second:
+        with lost_afterwards(own, own_broker, tmp_path), own.reporter(kind=Reporter) as second:
             report(own, second, range(20, 30))
-        with own.reporter(), own.reporter() as last:
+        with own.reporter(kind=Reporter), own.reporter(kind=Reporter) as last:
             data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
             assert data is not None
             assert 0 < data[0] <= 20
@@ -170,14 +170,14 @@ def test_the_reporter_that_lost_them_reports_no_more(
     stage: Stage, own_broker: Broker, tmp_path: Path
 ) -> None:
     own = stage.own
-    with own.reporter() as reporter:
+    with own.reporter(kind=Reporter) as reporter:
         report(own, reporter, [0])
         with lost_afterwards(own, own_broker, tmp_path):
             report(own, reporter, [1, 2, 3])
         for _ in range(2):
             with pytest.raises(OutcomesLostError, match=own.topics.outcomes):
                 report(own, reporter, [4])
-    with own.reporter():
+    with own.reporter(kind=Reporter):
         data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
         assert data is not None
         assert data[0] <= 1
@@ -187,11 +187,11 @@ def test_an_outcome_whose_marker_was_lost_shows_from_where_they_are_given_again(
     stage: Stage, own_broker: Broker, tmp_path: Path
 ) -> None:
     own = stage.own
-    with own.reporter() as reporter:
+    with own.reporter(kind=Reporter) as reporter:
         report(own, reporter, [0])
         with lost_afterwards(own, own_broker, tmp_path, with_last_marker=True):
             report(own, reporter, [1, 2, 3])
-    with own.reporter():
+    with own.reporter(kind=Reporter):
         data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
         assert data is not None
         assert data[0] == 0
@@ -200,13 +200,13 @@ def test_an_outcome_whose_marker_was_lost_shows_from_where_they_are_given_again(
 
 def test_the_last_report_is_given_again_in_a_topic_that_was_created_again(stage: Stage) -> None:
     own = stage.own
-    with own.reporter() as reporter:
+    with own.reporter(kind=Reporter) as reporter:
         report(own, reporter, range(5))
     name = own.topics.outcomes
     own.admin.client.delete_topics([name])[name].result()
     until(lambda: name not in own.admin.client.list_topics(timeout=PATIENCE_S).topics, "the topic to be gone")
     ensure_topics(own.admin, own.topics)
-    with capture_logs() as lines, own.reporter():
+    with capture_logs() as lines, own.reporter(kind=Reporter):
         data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
     assert data is not None
     assert data[0] == 4

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold_ingest.writing.log_client import close_clients, open_client
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import describe
 from lakefold_table.errors import RetryError
+from tests.integration.own_log import patient_admin
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
 
-LONG_S = 250.0
+LONG_S = 3600.0
+"""Longer than the time limit of a test."""
 
 
 def test_a_wait_for_a_topic_ends_when_it_is_stopped(bootstrap: str, topic_names: TopicNames) -> None:
     stop = threading.Event()
     stop.set()
-    begun = time.monotonic()
     with pytest.raises(RetryError, match="stopped while waiting"):
-        describe(Admin(KafkaConfig(bootstrap)), topic_names.transactions, wait_s=LONG_S, stop=stop)
-    assert time.monotonic() - begun < LONG_S / 5
+        describe(patient_admin(KafkaConfig(bootstrap)), topic_names.transactions, wait_s=LONG_S, stop=stop)
 
 
 def test_a_client_that_waits_for_its_topics_ends_when_all_are_closed(

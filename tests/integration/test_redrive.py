@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakefold import cli
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.outcomes import read_outcomes
@@ -16,6 +16,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.own_log import patient_admin
 from tests.integration.raw import send_raw
 from tests.proposals import append, creation, ids_in, rows
 from tests.waiting import until
@@ -32,7 +33,7 @@ def flags(bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPat
     """The flags that name the test's own log, whose topics are made."""
     monkeypatch.delenv("LAKEFOLD_BOOTSTRAP_SERVERS", raising=False)
     names = topic_names
-    ensure_topics(Admin(KafkaConfig(bootstrap)), topics_of(names))
+    ensure_topics(patient_admin(KafkaConfig(bootstrap)), topics_of(names))
     topics = ["--transactions-topic", names.transactions, "--outcomes-topic", names.outcomes]
     return ["--bootstrap-servers", bootstrap, *topics, "--dead-letters-topic", names.dead_letters]
 
@@ -64,7 +65,7 @@ def documents(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> 
 
 
 def is_answered(bootstrap: str, names: TopicNames, offset: int) -> bool:
-    outcomes = read_outcomes(Admin(KafkaConfig(bootstrap)), topics_of(names), 0, 0)
+    outcomes = read_outcomes(patient_admin(KafkaConfig(bootstrap)), topics_of(names), 0, 0)
     return any(outcome.position.offset == offset for _, outcome in outcomes)
 
 
@@ -174,7 +175,8 @@ def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_aga
     committed = [text.partition(":")[0] for text in again()]
     assert committed == [f"it was committed in version {number}" for number in (2, 3)]
     outcomes = [
-        outcome for _, outcome in read_outcomes(Admin(KafkaConfig(bootstrap)), topics_of(topic_names), 0, 0)
+        outcome
+        for _, outcome in read_outcomes(patient_admin(KafkaConfig(bootstrap)), topics_of(topic_names), 0, 0)
     ]
     uuids = [outcome.uuid for outcome in outcomes if isinstance(outcome.result, Committed)]
     assert [uuids.count(name) for name in ("early", "claimed", "other-299")] == [1, 1, 1]

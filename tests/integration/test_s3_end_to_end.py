@@ -15,7 +15,7 @@ import pytest
 import lakefold
 from lakefold.spark import sink
 from lakefold_ingest.writing.log_client import close_clients
-from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.claims import FOLDER
@@ -25,6 +25,7 @@ from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.storage import open_storage
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.copies import command_line
+from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, rows
 from tests.servers.fault_proxy import FaultProxy, Strip
 from tests.servers.s3 import BUCKET
@@ -104,7 +105,7 @@ class Lake:
 @pytest.fixture
 def lake(s3: S3Server, bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Lake:
     lake = Lake(s3, bootstrap, topic_names, f"s3://{BUCKET}/{uuid.uuid4().hex}", tmp_path)
-    ensure_topics(Admin(lake.config), lake.topics)
+    ensure_topics(patient_admin(lake.config), lake.topics)
     return lake
 
 
@@ -129,7 +130,7 @@ def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
             lance.write_dataset(rows([1000 + enough]), lake.uri, mode="append", storage_options=lake.options)
         proposer.send_wait(lake.batch(3), storage_options=lake.options)
         lake.fold()
-    outcomes = [outcome.result for _, outcome in read_outcomes(Admin(lake.config), lake.topics, 0, 0)]
+    outcomes = [outcome.result for _, outcome in read_outcomes(patient_admin(lake.config), lake.topics, 0, 0)]
     assert [type(result) for result in outcomes] == [Committed] * 21 + [Duplicate]
     dataset = lance.dataset(lake.uri, storage_options=lake.options)
     dataset.validate()

@@ -48,14 +48,15 @@ def test_a_scrape_shows_what_was_folded_and_what_waits(
             seconds=FOLDED_SECONDS,
         )
 
-        def all_are_counted() -> bool:
+        def all_are_counted() -> dict[tuple[str, ...], float] | None:
             # A report is counted after it is there, and the lag is known by the next look.
             now = scraped(committer)
             counted = sum(value for name, value in now.items() if name[0] == "lakefold_outcomes_total")
-            return (counted, now.get(("lakefold_lag_entries", "0"))) == (4, 0)
+            is_known = now.get(("lakefold_lag_entries", "0")) == 0 and now.get(("lakefold_ready",)) == 1
+            return now if counted == 4 and is_known else None
 
-        until(all_are_counted, "no lag", seconds=FOLDED_SECONDS)
-        metrics = scraped(committer)
+        metrics = until(all_are_counted, "no lag", seconds=FOLDED_SECONDS)
+        assert metrics is not None
     assert (
         before["lakefold_lag_entries", "0"]
         == before["lakefold_outcomes_total", "committed", "overwrite"]

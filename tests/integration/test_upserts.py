@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +19,7 @@ import pytest
 import lakefold
 from lakefold.cli import run
 from lakefold_ingest.operations.upsert import UpsertRows
+from tests.integration.own_log import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,17 +126,31 @@ def test_batches_that_can_not_be_merged_are_refused(options: lakefold.WriteOptio
 
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
 def test_writers_that_change_the_same_rows_at_once_lose_no_change(
-    options: lakefold.WriteOptions, tmp_path: Path, *, stable: bool
+    options: lakefold.WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stable: bool
 ) -> None:
-    """The batches in the order of their versions leave what the table has, and each row is there once."""
-    table = tmp_path / "t"
+    """The batches in the order of their versions leave what the table has, and each row is there once.
+
+    The first batches of all writers change the same rows, and are built before any of them is sent.
+    """
+    table, build, built = tmp_path / "t", UpsertRows.build, threading.Barrier(WRITERS, timeout=PATIENCE_S)
+    first_builds = iter(range(WRITERS))
+
+    def build_together(
+        operation: UpsertRows, view: View, key: Key, settings: WriteSettings
+    ) -> Envelope | None:
+        envelope = build(operation, view, key, settings)
+        if next(first_builds, None) is not None:
+            built.wait()
+        return envelope
+
+    monkeypatch.setattr(UpsertRows, "build", build_together)
     new_table: lakefold.WriteOptions = {**options, "stable_row_ids": stable}
     lakefold.append(table, rows(list(range(0, KEYS, 2)), "first"), **new_table)
 
     def write(writer: int) -> list[tuple[int, list[int], str, int]]:
         chosen, done = random.Random(writer), []
         for step in range(BATCHES):
-            ids, name = chosen.sample(range(KEYS), 4), f"{writer} {step}"
+            ids, name = chosen.sample(range(KEYS), 4) if step else [0, 1, 2, 3], f"{writer} {step}"
             report = (
                 lakefold.delete(table, keys=["id"], rows=rows(ids, ""), **options)
                 if step % 4 == 3

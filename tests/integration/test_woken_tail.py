@@ -137,14 +137,14 @@ def test_a_branch_is_reported_under_its_tables_name(own: OwnLog, table: Folded, 
     branch = lance.dataset(path).create_branch("audit")
     with tail(table.uri, branch="audit", pace=ONCE_AN_HOUR, wake=wake) as begun, own.reporter() as reporter:
         came: list[Change] = []
-        reader = threading.Thread(target=lambda: came.extend(begun.step(timeout=PATIENCE_S)))
+        reader = threading.Thread(target=lambda: came.extend(begun.step(timeout=10 * PATIENCE_S)))
         reader.start()
         until(lambda: listens(begun), "the tail to listen", seconds=PATIENCE_S)
         newest = lance.write_dataset(rows([1]), branch.uri, mode="append").version
         position = Position(own.log, 0, own.topics.transactions)
         outcome = Outcome(position, table.uri, Committed(newest), app_id="app", batch_id=0, branch="audit")
         reporter.report([outcome], [], 1, own.stamp(1))
-        reader.join(PATIENCE_S / 2)
+        reader.join(PATIENCE_S)
         assert [change.version for change in came] == [newest]
 
 

@@ -17,6 +17,7 @@ from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topics import watermarks
+from lakefold_log.write.producer import Proposer
 from lakefold_table.uri import canonical, local_path
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.own_log import PATIENCE_S, OwnLog
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pytest
 
     from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_log.client.topic_names import Topics
     from lakefold_table.entry import Result
     from tests.integration.conftest import TopicNames
 
@@ -107,22 +109,33 @@ class WritingBench:
         fold_to_the_end(self.settings.kafka.bootstrap_servers, self.names, self.root)
 
 
+def patient_writers(patch: pytest.MonkeyPatch) -> None:
+    """Brokers may take longer than a batch's time limit, which then holds for its outcome alone."""
+
+    def patient(config: KafkaConfig, topics: Topics, *, timeout_s: float) -> Proposer:
+        return Proposer(config, topics, timeout_s=max(timeout_s, PATIENCE_S))
+
+    patch.setattr(log_client, "Proposer", patient)
+    for limit in ("_LEAST_CONNECT_S", "_CONNECT_S"):
+        patch.setattr(log_client, limit, PATIENCE_S)
+
+
 @contextmanager
 def writing_bench(root: Path, bootstrap: str, names: TopicNames) -> Iterator[WritingBench]:
     """A bench whose log is at a broker that runs."""
     log = OwnLog.make(bootstrap, names)
     settings = WriteSettings(canonical(root / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=PATIENCE_S)
-    # Tests that set a short limit don't wait for the brokers, but for an outcome.
     log_client.open_client(settings.kafka, settings.topics, PATIENCE_S)
     yield WritingBench(root, names, log, settings)
     close_clients()
 
 
 def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
-    """What was logged about batches at this level. The Kafka client logs what it tries again."""
-    return [
+    """What was logged about batches at this level, and not about brokers that are slow."""
+    texts = [
         each.getMessage() for each in caplog.records if (each.name, each.levelname) == ("lakefold", level)
     ]
+    return [text for text in texts if not text.startswith("waiting for the brokers")]
 
 
 def rows(*numbers: int) -> Writer:

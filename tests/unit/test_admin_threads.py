@@ -44,7 +44,7 @@ def run(code: str) -> str:
         [sys.executable, "-c", BEGIN.format(port=free_port()) + code],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_its_own_thread_keeps_it_and_the_next_client_destroys_it() -> None:
     printed = run(
         """
 forget(True)
-assert answered.wait(30)
+assert answered.wait(120)
 print(lives())
 Admin(KafkaConfig("127.0.0.1:1"))
 wait_for_its_end()
@@ -75,7 +75,7 @@ def test_a_probe_that_a_client_s_thread_finds_as_garbage_leaves_no_client() -> N
 from lakefold_log.client.connecting import ConnectionProbe
 ConnectionProbe("127.0.0.1:1", {"bootstrap.servers": "127.0.0.1:1"})
 forget(True)
-assert answered.wait(30)
+assert answered.wait(120)
 Admin(KafkaConfig("127.0.0.1:1"))
 wait_for_its_end()
 """

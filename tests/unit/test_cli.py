@@ -35,7 +35,7 @@ HEAVY = ("pyarrow", "lance", "pyspark", "confluent_kafka", "pydantic", "structlo
 
 def run_python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def run_lakefold(*args: str) -> subprocess.CompletedProcess[str]:

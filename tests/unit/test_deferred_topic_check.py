@@ -112,7 +112,7 @@ class Brokers:
         return self.questions[-1]
 
     def settle(self, asked: Future[Exception | None]) -> None:
-        answer = asked.result(30)
+        answer = asked.result(120)
         if answer is not None:
             raise answer
 

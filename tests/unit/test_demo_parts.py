@@ -169,10 +169,10 @@ def test_a_task_returns_its_result_or_error() -> None:
         raise KeyError("this")
 
     task = Task(lambda: 7, "seven")
-    task.wait(10)
+    task.wait(120)
     assert (task.working, task.answer()) == (False, 7)
     failed = Task(fail, "failing")
-    failed.wait(10)
+    failed.wait(120)
     with pytest.raises(KeyError, match="this"):
         failed.answer()
 
@@ -225,7 +225,7 @@ def test_settings_for_other_work_do_not_reach_a_child(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     log = tmp_path / "log"
     child = Child("telling", "telling", (), log=log, scratch=tmp_path)
-    child.end(30)
+    child.end(120)
     names = log.read_text().split()
     assert "LAKEFOLD_CACHE" in names
     assert not {"LAKEFOLD_GROUP", "SPARK_HOME"} & set(names)

@@ -314,7 +314,7 @@ def test_a_table_dropped_while_it_is_finished_leaves_plain_objects(kept: Kept) -
 @pytest.mark.parametrize("same", [False, True], ids=["each its own bytes", "all the same bytes"])
 def test_of_many_threads_exactly_one_puts_a_version(kept: Kept, *, same: bool) -> None:
     stores = [kept.open() for _ in range(4)]
-    barrier = threading.Barrier(THREADS, timeout=30)
+    barrier = threading.Barrier(THREADS, timeout=120)
 
     def content(writer: int) -> bytes:
         return b"writer %d" % (0 if same else writer)

@@ -61,7 +61,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
 
     def open_late(uri: str, branch: str) -> TableWriter:
         if uri not in {text, other} and next(looked_at) >= FIRST_LOOKS:
-            until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
+            until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers")
         return opened(uri, branch)
 
     tables = Tables(FORMATS, lambda _: None, open_late, name_check=NameCheck(FORMATS, lambda _: None))

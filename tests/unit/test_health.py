@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOST = "127.0.0.1"
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ MOMENTS = (
 
 def run(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 BEFORE_A_VERB = 5

@@ -44,6 +44,6 @@ def test_a_thread_writes_while_another_one_imports(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr

@@ -158,7 +158,7 @@ def test_what_a_table_waits_for_is_counted(tmp_path: Path, error: Exception, wha
 
 def wait_for(reports: Stamped, wanted: set[int]) -> None:
     while not wanted <= set(offsets(reports)):
-        assert reports.notified.wait(20)
+        assert reports.notified.wait(120)
         reports.notified.clear()
 
 

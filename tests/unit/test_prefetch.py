@@ -87,7 +87,7 @@ def test_versions_come_in_order_and_each_is_read_once(long_table: Folded) -> Non
     def out_of_order(_: str) -> None:
         """The second read waits for the fourth, which is that of a later version."""
         if len(store.reads) == 2:
-            later.wait(10)
+            later.wait(120)
         elif len(store.reads) == 4:
             later.set()
 
@@ -103,7 +103,7 @@ def test_versions_come_in_order_and_each_is_read_once(long_table: Folded) -> Non
 def test_reads_are_under_way_together_up_to_a_bound(long_table: Folded) -> None:
     store = far(long_table)
     gate = threading.Event()
-    store.before = lambda _: gate.wait(10)
+    store.before = lambda _: gate.wait(120)
     begun = tail_of(source_on(store), 1)
     numbers: list[int] = []
     reader = threading.Thread(target=lambda: numbers.extend(change.version for change in begun))
@@ -116,7 +116,14 @@ def test_reads_are_under_way_together_up_to_a_bound(long_table: Folded) -> None:
 
 
 def test_a_reader_that_does_not_know_how_far_behind_it_is_requests_little_in_vain(long_table: Folded) -> None:
-    store = far(long_table)
+    store, first, second = far(long_table), *map(long_table.versions.path, (MANY + 2, MANY + 3))
+
+    def together(path: str) -> None:
+        """The first version that doesn't exist is missed only once the next one is requested too."""
+        if path == first:
+            until(lambda: second in store.reads, "another request in vain")
+
+    store.before = together
     following = PrefetchedVersions(source_on(store))
     taken = list(itertools.takewhile(lambda step: step is not None, map(following.take, itertools.count(2))))
     assert len(taken) == MANY
@@ -186,10 +193,15 @@ def test_a_version_that_came_after_it_was_requested_is_returned(short_table: Fol
 def test_a_version_after_a_gap_is_known_to_exist(short_table: Folded) -> None:
     for _ in range(60):
         short_table.fold(fragments_only(short_table.uri, 1))
-    following = PrefetchedVersions(source_on(far(short_table)))
+    store, gone, removed = far(short_table), short_table.versions.path(66), threading.Event()
+    store.before = lambda path: path != gone or removed.wait(120)
+    following = PrefetchedVersions(source_on(store))
     assert None not in [following.take(number) for number in range(2, 64)]
-    short_table.versions.storage.delete(short_table.versions.path(66))
-    assert [following.take(number) is not None for number in (64, 65, 66)] == [True, True, False]
+    short_table.versions.storage.delete(gone)
+    removed.set()
+    assert None not in [following.take(number) for number in (64, 65)]
+    until(lambda: short_table.versions.path(67) in store.reads, "a read of the version after the gap")
+    assert following.take(66) is None
     assert following.seen > 66
     following.close()
 

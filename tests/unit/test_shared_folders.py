@@ -81,7 +81,7 @@ def test_two_users_of_a_group_share_a_table(umask: str, codes: str) -> None:
             text=True,
             env=environment,
             cwd=folder,
-            timeout=50,
+            timeout=120,
         )
         assert done.stdout.splitlines()[-1] == codes, done.stderr
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold_committer.process.partition_thread import PartitionThread
+
+
+AGAIN_S = 3600.0
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +66,10 @@ def work() -> Work:
 
 @pytest.fixture
 def sharing(work: Work) -> Iterator[GroupAssignment]:
-    made = GroupAssignment(work, again_s=0.2)
+    made = GroupAssignment(work, again_s=AGAIN_S)
     yield made
     work.may_end.set()
-    made.end(10)
+    made.end(120)
 
 
 def until_running(work: Work, *partitions: int) -> None:
@@ -76,11 +81,11 @@ def test_what_is_taken_is_folded_until_the_group_has_given_it_to_another(
 ) -> None:
     sharing.given([0, 1, 2])
     until_running(work, 0, 1, 2)
-    sharing.taken([1, 2], 10)
+    sharing.taken([1, 2], 120)
     sharing.given([3], is_settled=False)
     until_running(work, 0, 1, 2, 3)
     assert sharing.partitions == (0, 3)
-    sharing.taken([3], 10)
+    sharing.taken([3], 120)
     sharing.given([])
     until_running(work, 0)
     assert sorted(work.reported) == [1, 2, 3]
@@ -91,9 +96,9 @@ def test_what_comes_after_the_end_is_not_folded(sharing: GroupAssignment, work: 
     """Two processes that leave the group together: the one that leaves last gets the other's partitions."""
     sharing.given([1])
     until_running(work, 1)
-    sharing.end(10)
+    sharing.end(120)
     sharing.given([0])
-    sharing.taken([0], 10)
+    sharing.taken([0], 120)
     sharing.step()
     assert work.begun == [1]
     assert sharing.partitions == ()
@@ -103,22 +108,21 @@ def test_what_comes_after_the_end_is_not_folded(sharing: GroupAssignment, work: 
 def test_what_is_taken_and_comes_back_was_folded_all_the_time(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([0, 1], 10)
+    sharing.taken([0, 1], 120)
     sharing.given([1])
     until_running(work, 1)
     assert work.begun.count(1) == 1
     assert sharing.partitions == (1,)
     work.fail[1] = FencedError("somebody else has it")
-    until_running(work)
     with capture_logs() as lines:
-        sharing.step()
+        until(lambda: sharing.step() or lines, "the end of the partition to be noticed")
     assert [line["event"] for line in lines if line.get("partition") == 1] == ["fenced"]
 
 
 def test_what_another_has_already_ends_without_a_warning(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0])
     until_running(work, 0)
-    sharing.taken([0], 10)
+    sharing.taken([0], 120)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work)
     with capture_logs() as lines:
@@ -132,7 +136,7 @@ def test_what_was_taken_and_fenced_before_it_comes_back_is_begun_again(
 ) -> None:
     sharing.given([0])
     until_running(work, 0)
-    sharing.taken([0], 10)
+    sharing.taken([0], 120)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work)
     sharing.given([0])
@@ -166,7 +170,7 @@ def test_what_was_taken_is_let_go_of_some_seconds_later_in_any_case(
     monkeypatch.setattr(group_assignment, "HAND_OVER_SECONDS", 0.05)
     sharing.given([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([1], 10)
+    sharing.taken([1], 120)
 
     def let_go() -> bool:
         sharing.step()
@@ -179,7 +183,7 @@ def test_what_was_taken_is_let_go_of_some_seconds_later_in_any_case(
 def test_what_was_taken_is_lost_with_the_membership(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([0], 10)
+    sharing.taken([0], 120)
     work.may_end.clear()
     sharing.lost([1])
     work.may_end.set()
@@ -190,11 +194,11 @@ def test_what_was_taken_is_lost_with_the_membership(sharing: GroupAssignment, wo
 def test_the_end_finishes_what_was_taken(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([0], 10)
+    sharing.taken([0], 120)
     work.may_end.clear()
     ends = threading.Timer(0.2, work.may_end.set)
     ends.start()
-    sharing.end(10)
+    sharing.end(120)
     assert sorted(work.reported) == [0, 1]
 
 
@@ -235,17 +239,20 @@ def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: GroupAss
 
 
 def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(
-    sharing: GroupAssignment, work: Work
+    sharing: GroupAssignment, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work, 1)
-    sharing.step()
+    with capture_logs() as lines:
+        until(lambda: sharing.step() or lines, "the end of the partition to be noticed")
     assert sharing.trouble == "somebody else has it"
     assert sharing.partitions == (0, 1)
     sharing.step()
     assert work.running == [1]
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + AGAIN_S)
+    monkeypatch.setattr(group_assignment, "time", later)
 
     def back() -> bool:
         sharing.step()
@@ -262,7 +269,7 @@ def test_what_is_fenced_and_taken_is_not_taken_over_again(work: Work) -> None:
     work.fail[0] = FencedError("somebody else has it")
     until_running(work)
     sharing.step()
-    sharing.taken([0], 10)
+    sharing.taken([0], 120)
     sharing.step()
     sharing.step()
     assert work.begun == [0]
@@ -280,6 +287,6 @@ def test_a_condition_of_the_log_ends_the_process(sharing: GroupAssignment, work:
 def test_the_end_finishes_all(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
-    sharing.end(10)
+    sharing.end(120)
     assert sorted(work.reported) == [0, 1]
     assert sharing.partitions == ()

@@ -31,7 +31,7 @@ print("went on")
 
 def shell(command: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", command, "bash", *args], capture_output=True, text=True, check=False, timeout=50
+        ["bash", "-c", command, "bash", *args], capture_output=True, text=True, check=False, timeout=120
     )
 
 

@@ -340,7 +340,7 @@ def test_a_writer_that_is_not_traced_sends_no_context() -> None:
 def run(program: str) -> str:
     """What a program prints in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

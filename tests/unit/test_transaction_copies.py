@@ -172,7 +172,7 @@ class Far(MemoryStorage):
 
         def act() -> None:
             # Ends only because the check continues while this waits.
-            assert self.looked.wait(10)
+            assert self.looked.wait(120)
             self.put(path, buffers)
             self.order.append("copy")
 

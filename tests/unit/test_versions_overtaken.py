@@ -92,7 +92,7 @@ def stopped_at_the_put(line: Line, version: int) -> Iterator[Future[Published]]:
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(line.publish, version)
         try:
-            assert hold.reached.wait(30)
+            assert hold.reached.wait(120)
             yield put
         finally:
             hold.release.set()
@@ -143,13 +143,13 @@ def test_on_a_local_disk_what_was_put_a_moment_late_is_not_reported_either(line:
     with stopped_at_the_put(line, 3) as put:
         cleaned_up(line)
     with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
-        put.result(30)
+        put.result(120)
 
 
 def test_a_version_is_reported_although_others_clean_up_right_after_it(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         line.remove(1, 2)
-    assert put.result(30) is Published.OURS
+    assert put.result(120) is Published.OURS
 
 
 @pytest.mark.parametrize("act", [cleaned_up, cleaned_up_but_for_a_tag, cleaned_up_but_for_a_tag_a_moment_ago])
@@ -158,7 +158,7 @@ def test_what_was_put_late_is_not_reported_as_published(line: Line, act: Callabl
         act(line)
         line.clock.now += CHECK_SECONDS + 1
     with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
-        put.result(30)
+        put.result(120)
 
 
 @pytest.mark.parametrize("later", [0, CONFIRMED_SECONDS + 1])
@@ -375,7 +375,7 @@ def test_what_took_a_name_that_was_freed_is_not_published(far: Line) -> None:
         far.others(3, 4)
         far.remove(3)
     with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
-        put.result(30)
+        put.result(120)
 
 
 @pytest.mark.parametrize("follows", [True, False])
@@ -416,14 +416,14 @@ def test_a_table_in_doubt_is_listed_before_the_next_put(counting: Counting) -> N
 def test_a_put_that_took_long_is_checked_afterwards(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         line.clock.now += CHECK_SECONDS + 1
-    assert put.result(30) is Published.OURS
+    assert put.result(120) is Published.OURS
     assert line.publish(4) is Published.OURS
 
 
 def test_a_version_of_ours_confirms_the_table_from_the_check_on_not_from_the_answer(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         line.clock.now += CHECK_SECONDS / 2
-    assert put.result(30) is Published.OURS
+    assert put.result(120) is Published.OURS
     line.clock.now += CONFIRMED_SECONDS - CHECK_SECONDS / 4
     line.others(4, 5)
     line.remove(1, 2, 4)

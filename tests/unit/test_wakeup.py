@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakefold_reader.tail.wakeup import News
 
 COUNTER = itertools.count()
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class PlannedNews:
@@ -175,7 +175,7 @@ def test_without_kafka_installed_a_table_is_opened_and_followed(tmp_path: Path) 
         "print([change.inserted().column(0).to_pylist() for change in changes if change.rows])\n"
     )
     command = [sys.executable, "-c", code, table.uri]
-    read = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    read = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (read.stdout, read.stderr) == ("[1, 2, 3]\n[[1, 2], [3]]\n", "")
 
 

@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.conftest import _no_client_is_left, _no_client_is_left_of_a_module, topic_names
+from tests.integration.conftest import (
+    _no_client_is_left,
+    _no_client_is_left_of_a_module,
+    _patient_clients,
+    topic_names,
+)
 from tests.servers.kafka_relay import KafkaRelay, RelayedBroker
 from tests.servers.quick_java import quick_brokers
 
-__all__ = ["_no_client_is_left", "_no_client_is_left_of_a_module", "relay", "relayed", "topic_names"]
+__all__ = [
+    "_no_client_is_left",
+    "_no_client_is_left_of_a_module",
+    "_patient_clients",
+    "relay",
+    "relayed",
+    "topic_names",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
