@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from lakefold.local import ports
 from tests.distribution import in_order, is_integration, pytest_xdist_make_scheduler
@@ -49,11 +49,16 @@ COMPUTING_TIMEOUT_SECONDS = 600
 CLIENTS_TIMEOUT_SECONDS = 1200
 # Tests that other test files take over.
 pytest.register_assert_rewrite("tests.contracts.behaviour")
-# How long an example takes says how busy the machine is; a test as a whole has its time limit.
-settings.register_profile("usual", deadline=None)
+# How long an example takes says how busy the machine is; a test as a whole has its time limit. Each run plays
+# the same examples, so that a change fails for what it does, and not for what a run happened to draw.
+settings.register_profile(
+    "usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("usual")
 # `pytest --hypothesis-profile=long`: tests that can play more than a test run has time for do so.
-settings.register_profile("long", deadline=None)
+settings.register_profile(
+    "long", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 SCRATCH = pytest.StashKey[Scratch]()

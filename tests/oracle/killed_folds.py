@@ -1,12 +1,14 @@
 """A program that a test starts: `lakefold fold` again and again, each killed at a random moment.
 
 `TABLE FILE KILLS SEED`: prints a line of JSON for each run: the outcomes it had printed when SIGKILL met it,
-some milliseconds after it had come a few entries further than the runs before. The runs come by fork, so that
-none costs a start of Python; pylance and Arrow are not loaded here.
+some milliseconds after it had come a few entries further than the runs before. It prints one more at most,
+however late it is killed. The runs come by fork, so that none costs a start of Python; pylance and Arrow are
+not loaded here.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -25,14 +27,37 @@ STEPS = 3
 LONGEST_REST_SECONDS = 0.006
 
 
+class Bounded(io.TextIOWrapper):
+    """An output that takes so many lines, and then waits to be killed.
+
+    `until_closed`: the reading end of a pipe. If nobody is left who could kill this process, it ends.
+    """
+
+    def __init__(self, descriptor: int, lines: int, until_closed: int) -> None:
+        super().__init__(os.fdopen(descriptor, "wb", buffering=0), write_through=True)
+        self._left = lines
+        self._until_closed = until_closed
+
+    def write(self, text: str) -> int:
+        """Writes a line, or what click tries whether text can be written: nothing."""
+        if text and not self._left:
+            os.read(self._until_closed, 1)
+            os._exit(1)
+        written = super().write(text)
+        self._left -= bool(text)
+        return written
+
+
 def killed(table: str, file: str, lines: int, seconds: float) -> list[object]:
     """The outcomes of a run that lives until it has printed so many lines, and so long after."""
     reading, writing = os.pipe()
+    until_closed, closes = os.pipe()
     pid = os.fork()
     if not pid:
+        os.close(closes)
         try:
             os.dup2(writing, 1)
-            sys.stdout = os.fdopen(1, "w", buffering=1)
+            sys.stdout = Bounded(1, lines + 1, until_closed)
             cli.run(["fold", table, file, "--group-max-entries", "1", "--json"])
         finally:
             os._exit(0)
@@ -43,6 +68,8 @@ def killed(table: str, file: str, lines: int, seconds: float) -> list[object]:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         names += output
+    os.close(until_closed)
+    os.close(closes)
     return [json.loads(line) for line in names if line.endswith("\n")]
 
 

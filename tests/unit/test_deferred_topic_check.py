@@ -20,6 +20,7 @@ from lakefold_table.errors import GapError, RetryError
 from lakefold_table.uri import canonical, local_path
 from tests.folding import FORMATS, append, creation
 from tests.unit.test_partition import Log, Reports, at, messages, opened
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,12 +107,14 @@ class Brokers:
     """A guard whose questions are answered by the test: `settle` raises what the answer is."""
 
     questions: list[Future[Exception | None]] = field(default_factory=list)
+    awaited: list[Future[Exception | None]] = field(default_factory=list)
 
     def ask(self) -> Future[Exception | None]:
         self.questions.append(Future())
         return self.questions[-1]
 
     def settle(self, asked: Future[Exception | None]) -> None:
+        self.awaited.append(asked)
         answer = asked.result(120)
         if answer is not None:
             raise answer
@@ -142,6 +145,7 @@ def test_an_older_answer_says_nothing_of_what_came_since() -> None:
     late.ask()
     settled = threading.Thread(target=late.settle)
     settled.start()
+    until(lambda: brokers.awaited, "the first answer to be awaited")
     late.ask()
     brokers.questions[0].set_result(None)
     brokers.questions[1].set_result(AGAIN)
@@ -158,8 +162,7 @@ def test_a_question_without_an_answer_is_asked_again() -> None:
         late.settle()
     waiting = threading.Thread(target=late.settle)
     waiting.start()
-    while len(brokers.questions) == 1:
-        waiting.join(0.001)
+    until(lambda: len(brokers.questions) == 2, "the question to be asked again")
     brokers.questions[1].set_result(None)
     waiting.join()
     late.settle()

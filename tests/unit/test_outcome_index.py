@@ -183,7 +183,7 @@ class Reading(OutcomeIndex):
 
     def _read(self, since: int) -> None:
         self.reads += 1
-        self.go_on.wait(60)
+        self.go_on.wait()
         if self.reads > 1 and self.faults:
             self.faults -= 1
             raise RetryError("no broker answers")

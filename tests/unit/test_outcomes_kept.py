@@ -207,14 +207,14 @@ def test_only_a_committed_counts_before_its_report_is_committed() -> None:
     for batch, result in enumerate(results):
         reader.report(batch, result)
     reader.aborted.update(range(4))
-    assert outcomes.wait(at(0), sent(0), 5.0).result == Committed(2)
+    assert outcomes.wait(at(0), sent(0), 120.0).result == Committed(2)
     for batch in (1, 2, 3):
         with pytest.raises(RetryError, match="no outcome within"):
             outcomes.wait(at(batch), sent(batch), 0.01)
     assert outcomes.reported({at(batch): sent(batch) for batch in (1, 2, 3)}, 5.0) == []
     for batch in (1, 2, 3):
         reader.report(batch, Committed(2 + batch))
-        assert outcomes.wait(at(batch), sent(batch), 5.0).result == Committed(2 + batch)
+        assert outcomes.wait(at(batch), sent(batch), 120.0).result == Committed(2 + batch)
 
 
 def test_the_refusals_of_other_writers_are_not_read_again() -> None:
@@ -222,9 +222,9 @@ def test_the_refusals_of_other_writers_are_not_read_again() -> None:
     outcomes = waiter(reader)
     for batch in range(3):
         reader.report(batch, REFUSAL if batch else Committed(2))
-    assert outcomes.wait(at(0), sent(0), 5.0).result == Committed(2)
+    assert outcomes.wait(at(0), sent(0), 120.0).result == Committed(2)
     assert reader.committed_readers == 0
-    assert [outcomes.wait(at(batch), sent(batch), 5.0).result for batch in (1, 2)] == [REFUSAL] * 2
+    assert [outcomes.wait(at(batch), sent(batch), 120.0).result for batch in (1, 2)] == [REFUSAL] * 2
     assert reader.committed_readers == 1
 
 
@@ -236,7 +236,7 @@ def test_a_thread_that_waits_for_a_refusal_delays_no_other_one() -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(outcomes.wait, at(1), sent(1), 60.0)
         reader.report(2, Committed(2))
-        assert outcomes.wait(at(2), sent(2), 30.0).result == Committed(2)
+        assert outcomes.wait(at(2), sent(2), 120.0).result == Committed(2)
         assert not first.done()
         reader.report(1, Committed(3))
         assert first.result().result == Committed(3)
