@@ -34,6 +34,8 @@ def lakefold(tmp_path: Path) -> Iterator[Run]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFOLD_")}
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
+        if args[0] == "status" and "--timeout" not in args:
+            args += ("--timeout", "120")
         command = [sys.executable, "-c", "from lakefold.cli import main; main()", *args]
         return subprocess.run(
             command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False

@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,6 +60,8 @@ Here it is the question up to where `--until-caught-up` folds.
 """
 FINDING = {Kind.METADATA, Kind.API_VERSIONS, Kind.FIND_COORDINATOR}
 """A client sends hundreds of these, most of them for itself."""
+MEETINGS = 3
+"""How often an act is played at most in the short form until a cut has happened."""
 PROGRESS_POINTS = 25
 """After how many points the long form prints how far an act has come."""
 _numbers = itertools.count()
@@ -91,8 +94,11 @@ def _short(act: Act, counts: Mapping[Kind, int]) -> list[Cut]:
 
 def _play(
     act: Act, cut: Cut | None, broker: RelayedBroker, relay: KafkaRelay, producer: Producer, root: Path
-) -> bool:
-    """Play an act with a cut, and check what came of it. Returns whether the cut happened."""
+) -> Mapping[Kind, int] | None:
+    """Play an act with a cut, and check what came of it.
+
+    Returns None if the cut happened, else how many requests of each kind were sent.
+    """
     root.mkdir()
     scene = Scene(broker, producer, _names(), root)
     relay.plan(None)
@@ -101,11 +107,26 @@ def _play(
     try:
         act.play(scene)
     finally:
-        happened = relay.happened > 0
+        sent = None if relay.happened else relay.counts
         if cut is not None:
             relay.plan(None)
     act.check(scene)
-    return happened
+    return sent
+
+
+def _meet(
+    act: Act, cut: Cut, broker: RelayedBroker, relay: KafkaRelay, producer: Producer, root: Path
+) -> bool:
+    """Plays an act with a cut until the cut has happened. Returns whether it did.
+
+    A clean run on a busy machine has sent more requests than the act needs.
+    """
+    for number in range(MEETINGS):
+        sent = _play(act, cut, broker, relay, producer, root / str(number))
+        if sent is None:
+            return True
+        cut = replace(cut, number=min(cut.number, sent.get(cut.kind, 0)))
+    return False
 
 
 def _chosen(act: Act, counts: Mapping[Kind, int], config: pytest.Config) -> list[tuple[int, Cut]]:
@@ -136,8 +157,8 @@ def test_a_cut_connection_changes_no_outcome(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     producer = Producer({"bootstrap.servers": relayed.bootstrap_servers, "acks": "all"})
-    _play(act, None, relayed, relay, producer, tmp_path / "clean")
-    counts = relay.counts
+    counts = _play(act, None, relayed, relay, producer, tmp_path / "clean")
+    assert counts is not None
     is_long = request.config.getoption("--all-faults")
     failures: list[str] = []
     happened = 0
@@ -146,7 +167,11 @@ def test_a_cut_connection_changes_no_outcome(
     for number, cut in chosen:
         root = tmp_path / str(number)
         try:
-            happened += _play(act, cut, relayed, relay, producer, root)
+            root.mkdir()
+            if is_long:
+                happened += _play(act, cut, relayed, relay, producer, root / "only") is None
+            else:
+                happened += _meet(act, cut, relayed, relay, producer, root)
         except Exception:  # noqa: BLE001 - all points are played before the test fails
             failures.append(f"{cut}:\n{traceback.format_exc(limit=-3)}")
             _print_at_once(capfd, f"{act.name} failed at {failures[-1]}")
