@@ -20,6 +20,7 @@ from lakefold.binding import drop_table, rebinding
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
 from lakefold_ingest.writing import sent_batches
+from lakefold_log.client.admin import Admin
 from lakefold_log.read import dead_letters, lookup, news, outcomes, resent
 from lakefold_log.write import producer
 from tests.distribution import group_of
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from lakefold import WriteOptions
 
+ASKING = (dead_letters, drop_table, news, outcomes, rebinding, resent)
+"""The modules that make a client for requests, with its default limit of ten seconds for each."""
 _numbers = itertools.count()
 
 
@@ -69,11 +72,19 @@ def _patient_clients() -> Iterator[None]:
     Not so a committer in this process, which asks again by itself, and tests that set a limit.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in (dead_letters, drop_table, news, outcomes, rebinding, resent):
+        for module in ASKING:
             patch.setattr(module, "Admin", patient_admin)
         patch.setattr(lookup, "_QUESTION_S", PATIENCE_S)
         patch.setattr(producer, "_ASK_S", PATIENCE_S)
         yield
+
+
+@pytest.fixture
+def hurried_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test whose broker is away: clients notice that as soon as they do by their defaults."""
+    for module in ASKING:
+        monkeypatch.setattr(module, "Admin", Admin)
+    monkeypatch.setattr(producer, "_ASK_S", 10.0)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -116,7 +116,7 @@ class OwnLog:
         return once_answered(lambda: kind(self.admin, self.group, self.log, self.topics, timeout_s=timeout_s))
 
     def waiter(self) -> OutcomeWaiter:
-        return OutcomeWaiter(self.config, self.topics, TABLE)
+        return once_answered(lambda: OutcomeWaiter(self.config, self.topics, TABLE))
 
     def propose(self, *batches: int) -> list[Position]:
         """Send a proposal for each batch and wait until the log has them."""

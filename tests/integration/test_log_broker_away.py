@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lakefold_log.write.producer import Proposer
     from tests.integration.conftest import TopicNames
 
+pytestmark = pytest.mark.usefixtures("hurried_clients")
+
 
 def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
     own_broker: Broker, topic_names: TopicNames

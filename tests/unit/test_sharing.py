@@ -76,6 +76,18 @@ def until_running(work: Work, *partitions: int) -> None:
     until(lambda: sorted(work.running) == sorted(partitions), f"{partitions} to be folded")
 
 
+def noticed(sharing: GroupAssignment) -> list[tuple[int, str]]:
+    """The partitions whose end is noticed next, and how it is logged."""
+    with capture_logs() as lines:
+
+        def is_noticed() -> bool:
+            sharing.step()
+            return bool(lines)
+
+        until(is_noticed, "the end of a partition to be noticed")
+    return [(line["partition"], line["event"]) for line in lines]
+
+
 def test_what_is_taken_is_folded_until_the_group_has_given_it_to_another(
     sharing: GroupAssignment, work: Work
 ) -> None:
@@ -114,9 +126,7 @@ def test_what_is_taken_and_comes_back_was_folded_all_the_time(sharing: GroupAssi
     assert work.begun.count(1) == 1
     assert sharing.partitions == (1,)
     work.fail[1] = FencedError("somebody else has it")
-    with capture_logs() as lines:
-        until(lambda: sharing.step() or lines, "the end of the partition to be noticed")
-    assert [line["event"] for line in lines if line.get("partition") == 1] == ["fenced"]
+    assert noticed(sharing) == [(1, "fenced")]
 
 
 def test_what_another_has_already_ends_without_a_warning(sharing: GroupAssignment, work: Work) -> None:
@@ -245,8 +255,7 @@ def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(
     until_running(work, 0, 1)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work, 1)
-    with capture_logs() as lines:
-        until(lambda: sharing.step() or lines, "the end of the partition to be noticed")
+    assert noticed(sharing) == [(0, "fenced")]
     assert sharing.trouble == "somebody else has it"
     assert sharing.partitions == (0, 1)
     sharing.step()
