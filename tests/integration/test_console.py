@@ -196,7 +196,13 @@ def test_status_consumers_and_refs_are_those_that_the_verbs_print(
     [offsets] = [each["partitions"] for each in status["topics"] if each["topic"] == overview["topic"]]
     same = ("partition", "low", "high")
     assert [{name: each[name] for name in same} for each in overview["partitions"]] == offsets
-    [listed], table = page.get("tables")["tables"], page.get("table", uri=uri)
+
+    def read() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = page.get("tables")["tables"]
+        return [] if any(row["loading"] for row in rows) else rows
+
+    # The page has the list before the tables are read.
+    [listed], table = until(read, "the tables' figures", seconds=SECONDS), page.get("table", uri=uri)
     assert listed["version"] == status["tables"][0]["version"]
     assert [listed["partition_lag"], table["partition_lag"]] == [2, 2]
     # The committer has read both, and says of which table they are and which partitions it folds.

@@ -15,6 +15,7 @@ import pytest
 
 from lakefold import cli
 from lakefold.proposals.explanation import Explanation
+from lakefold.web import tables
 from lakefold.web.activity import Activity
 from lakefold.web.documents import (
     fragments_document,
@@ -55,6 +56,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTIONS: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def _lists_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a list comes before its tables are read, and has no figures then."""
+    monkeypatch.setattr(tables, "PATIENCE_S", 120.0)
 
 
 @pytest.fixture(scope="module")
