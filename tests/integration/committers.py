@@ -31,6 +31,14 @@ START_SECONDS = 120
 STOP_SECONDS = 120
 NEW_PROCESS = ("-m", "lakefold")
 """What Python runs in a process that is no copy of another."""
+_ALL_SPANS = """
+from lakefold.cli import main
+from lakefold_committer.observability import spans
+spans.CLOSE_SECONDS = 120
+main()
+"""
+SENDS_ALL_SPANS = ("-c", _ALL_SPANS)
+"""A committer that sends its last spans also if a busy collector takes them later than it would wait."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from lakefold.spark import progress, register, sink
 from lakefold_log.write.trace_export import provider_of
 from lakefold_table.uri import canonical
 from tests.integration.collector import attributes, running_collector
-from tests.integration.committers import ready_committer, running_committer
+from tests.integration.committers import SENDS_ALL_SPANS, ready_committer, running_committer
 from tests.integration.test_spark_writes import numbers, options
 from tests.waiting import until
 
@@ -84,7 +84,7 @@ def test_a_batch_is_one_trace_from_spark_to_its_version_by_both_doors(
     variable = "OTEL_EXPORTER_OTLP_ENDPOINT"
     with running_collector() as collector:
         monkeypatch.setenv(variable, collector.endpoint)
-        with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        with running_committer(bootstrap, topic_names, tmp_path, interpreter=SENDS_ALL_SPANS) as committer:
             committer.wait_until_ready()
             with monkeypatch.context() as of_workers:
                 of_workers.setitem(spark.sparkContext.environment, variable, collector.endpoint)

@@ -14,7 +14,7 @@ from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.uri import canonical
 from tests.integration.collector import Collector, attributes, running_collector
-from tests.integration.committers import running_committer
+from tests.integration.committers import SENDS_ALL_SPANS, running_committer
 from tests.integration.own_log import OwnLog
 from tests.waiting import until
 
@@ -106,7 +106,9 @@ def test_a_writers_trace_leads_to_the_version(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         # The spans that are left when it is stopped must be sent then: nothing is sent before.
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
-        with running_committer(own.config.bootstrap_servers, topic_names, tmp_path) as committer:
+        with running_committer(
+            own.config.bootstrap_servers, topic_names, tmp_path, interpreter=SENDS_ALL_SPANS
+        ) as committer:
             committer.wait_until_ready()
             monkeypatch.setenv("OTEL_SERVICE_NAME", "writer")
             write(own, uri)
@@ -131,7 +133,9 @@ def test_a_batch_is_one_trace_from_its_rows_to_its_version(
     uri = canonical(tmp_path / "table")
     with running_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
-        with running_committer(own.config.bootstrap_servers, topic_names, tmp_path) as committer:
+        with running_committer(
+            own.config.bootstrap_servers, topic_names, tmp_path, interpreter=SENDS_ALL_SPANS
+        ) as committer:
             committer.wait_until_ready()
             monkeypatch.setenv("OTEL_SERVICE_NAME", "writer")
             write(own, uri, APPENDING)
