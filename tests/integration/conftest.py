@@ -18,7 +18,6 @@ import pytest
 
 from lakefold.binding import drop_table, rebinding
 from lakefold.local.broker import Broker
-from lakefold.local.spark import prepare_session
 from lakefold_ingest.writing import sent_batches
 from lakefold_log.client.admin import Admin
 from lakefold_log.read import dead_letters, lookup, news, outcomes, resent
@@ -28,6 +27,7 @@ from tests.integration.own_log import PATIENCE_S, patient_admin
 from tests.integration.writing_bench import WritingBench, patient_writers, writing_bench
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.quick_java import quick_brokers, quick_sessions
+from tests.servers.quick_python import prepare_quick_session, quick_python
 from tests.servers.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -144,6 +144,13 @@ def own_broker() -> Iterator[Broker]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def restarted_broker() -> Iterator[Broker]:
+    """A running broker of this file alone, whose tests stop it and start it again."""
+    with TemporaryDirectory(prefix="lakefold-broker-") as folder, Broker(folder) as running:
+        yield running
+
+
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     """A running S3 server that all tests of this process share: a test that kills it starts its own."""
@@ -201,7 +208,14 @@ def only_process(what: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def _quick_workers() -> Iterator[None]:
+    """The Python processes of Spark sessions begin with their imports done."""
+    with TemporaryDirectory(prefix="lakefold-python-") as folder, quick_python(Path(folder)):
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(_quick_workers: None) -> Iterator[SparkSession]:
     """A Spark session of two cores that all tests of this process share."""
     from pyspark.sql import SparkSession
 
@@ -209,7 +223,7 @@ def spark() -> Iterator[SparkSession]:
     group = group_of(os.environ["PYTEST_CURRENT_TEST"])
     with only_process(group.replace(" ", "-")), TemporaryDirectory(prefix="lakefold-spark-") as folder:
         builder = SparkSession.builder.appName("lakefold-tests")
-        for name, value in prepare_session(Path(folder)).items():
+        for name, value in prepare_quick_session(Path(folder)).items():
             builder = builder.config(name, value)
         # A test sees the end of a task at once, not with the next event.
         session = builder.config("spark.ui.liveUpdate.period", 0).getOrCreate()

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from lakefold.local.spark import prepare_session
 from lakefold.spark import sink
 from lakefold.spark_format import LakefoldFormat
 from lakefold_ingest.rows import staged_rows
 from lakefold_ingest.spark import keyed_tasks
 from lakefold_ingest.spark import sink as sink_module
+from tests.servers.quick_python import prepare_quick_session
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def session(folder: Path, cluster: str) -> SparkSession:
     """Starts Spark: on this machine, or on a cluster whose executors have one core, if one is given."""
     from pyspark.sql import SparkSession
 
-    options = prepare_session(folder / "spark") | {"spark.master": cluster or MASTER}
+    options = prepare_quick_session(folder / "spark") | {"spark.master": cluster or MASTER}
     if cluster:
         environment = {LINGER: "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
         options |= SPECULATION | {f"spark.executorEnv.{name}": each for name, each in environment.items()}

@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakefold.local.spark import prepare_session
 from lakefold.spark import sink
+from tests.servers.quick_python import prepare_quick_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ def run(reported: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for name, value in prepare_session(Path(reported["folder"]) / "spark").items():
+    for name, value in prepare_quick_session(Path(reported["folder"]) / "spark").items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     stream(spark, reported)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import TopicNames
 
+pytestmark = pytest.mark.usefixtures("_quick_workers")
+
 SECONDS = 200
 ROOT = Path(__file__).parents[2]
 FIRST = dict.fromkeys(range(100), "first")
