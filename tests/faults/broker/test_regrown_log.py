@@ -100,16 +100,28 @@ class RegrownLog:
             return False
 
 
+@pytest.fixture(scope="module")
+def relay() -> Iterator[KafkaRelay]:
+    """The relay before `broker`."""
+    with KafkaRelay() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(relay: KafkaRelay) -> Iterator[RelayedBroker]:
+    """A broker that each of these tests stops and starts again."""
+    with TemporaryDirectory(prefix="lakefold-broker-") as folder, RelayedBroker(folder, relay) as running:
+        yield running
+
+
 @pytest.fixture
-def log(topic_names: TopicNames, tmp_path: Path) -> Iterator[RegrownLog]:
-    """A log of its own on a broker of its own."""
-    with (
-        TemporaryDirectory(prefix="lakefold-broker-") as folder,
-        KafkaRelay() as relay,
-        RelayedBroker(folder, relay) as broker,
-    ):
-        own = OwnLog.make(broker.bootstrap_servers, topic_names)
-        yield RegrownLog(own, broker, relay, tmp_path / "copy")
+def log(
+    broker: RelayedBroker, relay: KafkaRelay, topic_names: TopicNames, tmp_path: Path
+) -> Iterator[RegrownLog]:
+    """A log of the test's own."""
+    own = OwnLog.make(broker.bootstrap_servers, topic_names)
+    yield RegrownLog(own, broker, relay, tmp_path / "copy")
+    relay.plan(None)
 
 
 def read_on(reader: PartitionReader) -> list[Message]:
