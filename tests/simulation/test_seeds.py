@@ -13,7 +13,7 @@ from tests.simulation.scenario import play
 from tests.simulation.world import transcript
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 240
+SEEDS = 120
 CHUNK = 20
 SEEN_AGAIN = 7
 
