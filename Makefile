@@ -14,9 +14,9 @@ CORE := $(addprefix table/lakefold_table/,allocation.py bitmaps.py branch_names.
 	  nesting.py position.py proposal.py ref_files.py roots.py values.py version_names.py wire.py versions/succession.py) \
 	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py \
 	  maintenance/lakefold_maintenance/planning/*.py)
-# Tests without a broker that take longer: they run histories, test every store, or start processes.
+# Tests without a broker that take longer: they run histories, test every store, start processes, or wait.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \
-	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)
+	cli.py conflicts_forgotten.py console_site.py cost.py demo_events.py expansion.py)
 # Races and random faults with a broker or servers, which `make test` runs for a part of the time.
 STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py s3_race.py)
 # Faults at each step of a committer, of which `make test` plays every second one.
@@ -41,8 +41,8 @@ demo: .java $(DEMO_STAMP) ## run all parts on real events, with progress on the 
 	@$(BIN)/lakefold demo $(if $(FORMAT),--format $(FORMAT))
 
 test: .java setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs .bytecode .classes
-	@$(MAKE) --no-print-directory test-fast
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint docs .bytecode .classes
+	@$(MAKE) --no-print-directory -j 2 types test-fast
 	@$(MAKE) --no-print-directory test-rest
 
 lint: setup ## check with ruff (all rules), the format, the purity of the core, the direction of imports
@@ -52,7 +52,7 @@ lint: setup ## check with ruff (all rules), the format, the purity of the core, 
 	@$(BIN)/ruff check --quiet --output-format concise --config ruff-core.toml $(CORE)
 	@shown=$$(PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo 2>&1) || { echo "$$shown"; exit 1; }
 
-# Each of the test processes would compile the tests for itself. mypy runs meanwhile, in one process.
+# Each of the test processes would compile the tests for itself.
 .PHONY: .bytecode
 .bytecode: setup
 	@shown=$$($(BIN)/pytest -q --collect-only tests --ignore=tests/azure --ignore=tests/clients 2>&1) || \

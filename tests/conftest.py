@@ -76,6 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         own = ports.below_outgoing()[number::count]
         pytest.MonkeyPatch().setattr(ports, "below_outgoing", lambda: own)
+    # While tests are collected almost nothing becomes garbage. To look for it takes a seventh of the time.
+    gc.disable()
     # A process of pytest-xdist has inherited the folder of its run.
     is_run = not hasattr(config, "workerinput")
     if is_run and not config.option.basetemp and (scratch := scratch_in_memory()) is not None:
@@ -121,6 +123,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keeps what was imported out of later garbage collections, which would visit all of it each time."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
