@@ -112,12 +112,13 @@ One that removes a file which another adds is in the next version.
 
 Changes of the metadata are compatible if a committer has made them, and they only concern the name, the
 description, properties of the user's own and properties on which no file depends (such as
-`delta.checkpointInterval`), enable row tracking, give columns at the top wider types, or add columns that
-may be null and have no default or other metadata. The commit says in `lakefoldChange` of its commitInfo
-what it changed, and what was there before. Two proposals that change the metadata are merged if the first
-change is compatible and makes no type wider, and if they change different properties and columns, or change
-one in the same way: two writers that add a column of one name and type both pass. Row tracking counts as a
-conflict for a proposal that writes rows of other files again, since these keep their ids from then on.
+`delta.checkpointInterval`), enable row tracking, give wider types to columns at the top (also in their
+arrays and maps), or add columns that may be null and have no default or other metadata. The commit says
+in `lakefoldChange` of its commitInfo what it changed, and what was there before. Two proposals that
+change the metadata are merged if the first change is compatible and makes no type wider, and if they
+change different properties and columns, or change one in the same way: two writers that add a column of
+one name and type both pass. Row tracking counts as a conflict for a proposal that writes rows of other
+files again, since these keep their ids from then on.
 
 ## Compared with delta-spark
 

@@ -261,8 +261,8 @@ the error says how to do it by hand ([decision
 made again. Other writers need no restart, except batches of `format("lakefold")` that were being written for
 the narrow type: they fail and are run again. A whole number never becomes a decimal or a double by itself,
 and vectors keep their type. In a Delta table a column gets a wider type only if `delta.enableTypeWidening` is
-true; its older files stay, so neither the number of rows nor other writers matter. Elements of lists and maps
-keep their types, but fields of structs in them get wider ones.
+true; its older files stay, so neither the number of rows nor other writers matter. Elements of lists, and
+keys and values of maps, get wider types as well.
 
 Before a table is created or gets columns for a batch, the columns, types and conditions of the batch are
 checked, and the keys and values of an upsert or of change events if the driver has the rows. What is noticed

@@ -34,6 +34,7 @@ from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_reader.delta.new_files.file_paths import folder_of, log_path
 from lakefold_reader.delta.new_files.statistics import rounded_up
+from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError, RetryError
@@ -394,13 +395,24 @@ def test_columns_become_wider_before_the_rows_that_need_it(tmp_path: Path) -> No
     narrow = (pa.int32(), pa.float32(), pa.decimal128(5, 2), pa.int16(), pa.date32())
     wide = (pa.int64(), pa.float64(), pa.decimal128(9, 4), pa.int32(), pa.timestamp("us"))
     inner = [pa.struct([("a", kind)]) for kind in (pa.int8(), pa.int16())]
+    deep = (pa.list_(pa.list_(kind)) for kind in (pa.int16(), pa.int64()))
+    narrow_nested, wide_nested = zip(
+        deep,
+        (pa.map_(pa.int8(), pa.float32()), pa.map_(pa.int32(), pa.float64())),
+        map(pa.list_, inner),
+        strict=True,
+    )
 
-    def rows(kinds: tuple[pa.DataType, ...], struct: pa.DataType, number: int) -> pa.Table:
+    def rows(
+        kinds: tuple[pa.DataType, ...], nested: tuple[pa.DataType, ...], struct: pa.DataType, number: int
+    ) -> pa.Table:
         values = (number, 0.5, Decimal("1.25"), 7, dt.date(2026, 1, 1))
         arrays = [pa.array([each]).cast(kind) for each, kind in zip(values, kinds, strict=True)]
-        return pa.table([*arrays, pa.array([{"a": 1}], struct)], names=[*names, "s"])
+        contents = ([[1, None], None], [(1, 0.5)], [{"a": 1}])
+        arrays += [pa.array([each], kind) for each, kind in zip(contents, nested, strict=True)]
+        return pa.table([*arrays, pa.array([{"a": 1}], struct)], names=[*names, "l", "m", "ls", "s"])
 
-    old, new = rows(narrow, inner[0], 1), rows(wide, inner[1], 2**40)
+    old, new = rows(narrow, narrow_nested, inner[0], 1), rows(wide, wide_nested, inner[1], 2**40)
     plain = Written(tmp_path / "plain", ("p",))
     plain.create(old.schema)
     with pytest.raises(InvalidError, match=r"doesn't fit the table: .*n"):
@@ -418,15 +430,26 @@ def test_columns_become_wider_before_the_rows_that_need_it(tmp_path: Path) -> No
         table.view().addition(BatchColumns(pa.schema([("n", pa.float64())])))
     widening = table.view().addition(BatchColumns(new.schema))
     assert widening is not None
-    assert widening.text == "the wider types of n, f, d, p, day, s.a"
+    assert widening.text == "the wider types of n, f, d, p, day, l, m, ls.a, s.a"
     (result,) = table.fold(widening.envelope)
     assert isinstance(result, Committed), result
+    fields = {each["name"]: each["metadata"] for each in fields_in(table.view().metadata)}
+    assert fields["l"]["delta.typeChanges"] == [
+        {"fromType": "short", "toType": "long", "fieldPath": "element.element"}
+    ]
+    assert fields["m"]["delta.typeChanges"] == [
+        {"fromType": "byte", "toType": "integer", "fieldPath": "key"},
+        {"fromType": "float", "toType": "double", "fieldPath": "value"},
+    ]
+    assert fields["ls"] == {}
     assert table.view().addition(BatchColumns(new.schema)) is None
     table.append(new)
     read = lakefold.open(table.path).to_arrow().select(new.column_names).sort_by("n")
     assert read.schema.equals(new.schema)
     assert read.equals(
-        pa.concat_tables([rows(wide, inner[1], number) for number in (1, 2**40)]).combine_chunks()
+        pa.concat_tables(
+            [rows(wide, wide_nested, inner[1], number) for number in (1, 2**40)]
+        ).combine_chunks()
     )
     for where, count in (("n = 1", 1), ("p = 7", 2), ("d = 1.25", 2), ("n > 5", 1), ("f = 0.5", 2)):
         assert lakefold.open(table.path).to_arrow(filter=where).num_rows == count, where

@@ -276,6 +276,59 @@ def test_files_with_the_types_before_are_committed_after_a_column_became_wider(t
     assert (read.schema.field("x").type, sorted(read["x"].to_pylist())) == (pa.int64(), [2, 3])
 
 
+def test_elements_keys_and_values_get_wider_types_where_their_changes_say(tmp_path: Path) -> None:
+    table, names = Table(tmp_path / "t"), ["typeWidening"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+
+    def described(key: str, value: str, *changes: tuple[str, str, str], **more: str) -> Members:
+        listed = [{"fromType": old, "toType": new, "fieldPath": at} for old, new, at in changes]
+        inside = {"type": "array", "elementType": value, "containsNull": True}
+        kind = {"type": "map", "keyType": key, "valueType": inside, "valueContainsNull": True}
+        keys = {"metadata": {"delta.typeChanges": listed, **more}} if listed else {}
+        return metadata(schema(column("x", type=kind, **keys)), **{"delta.enableTypeWidening": "true"})
+
+    def stored(name: str, *rows: int) -> Members:
+        action = data_file(table.path, name, *rows)
+        kind = pa.map_(pa.int32(), pa.list_(pa.int16()))
+        pq.write_table(pa.table({"x": pa.array([[(row, [row])] for row in rows], kind)}), table.path / name)
+        action["add"]["size"] = (table.path / name).stat().st_size
+        return action
+
+    table.fold(table.propose(protocol, described("integer", "short")), log=log_id(1))
+    table.fold(table.propose(stored("a.parquet", 1)), log=log_id(2))
+    element = "value.element"
+    for number, (wrong, says) in enumerate(
+        [
+            (described("integer", "long"), f"'x.{element}' gets the type long instead of short, which"),
+            (described("integer", "long", ("short", "long", "value")), "does not list"),
+            (described("integer", "long", ("short", "long", "")), "does not list"),
+            (described("long", "short", ("integer", "long", element)), "'x.key' gets the type long"),
+            (described("short", "short"), "'x.key' gets the type short instead of integer"),
+        ],
+        start=1,
+    ):
+        (refused,) = table.fold(table.propose(wrong, read=number), log=log_id(2 + number))
+        assert isinstance(refused, Invalid), refused
+        assert says in refused.message
+    changes = (("integer", "long", "key"), ("short", "integer", element), ("integer", "long", element))
+    wider = described("long", "long", *changes)
+    results = table.fold(
+        table.propose(wider, read=6), table.propose(stored("b.parquet", 2), read=6), log=log_id(20)
+    )
+    assert [type(each) for each in results] == [Committed, Committed]
+    read = lakefold.open(table.path).to_arrow()
+    assert read.schema.field("x").type == pa.map_(pa.int64(), pa.list_(pa.int64()))
+    assert sorted(read["x"].to_pylist()) == [[(1, [1])], [(2, [2])]]
+    newest = snapshot_in(table.path).version
+    # More than a wider type has changed, so files that were written before may not fit.
+    more = (*changes, ("long", "decimal(20,0)", element))
+    wider = described("long", "decimal(20,0)", *more, comment="its unit")
+    beside = table.propose(stored("c.parquet", 3), read=newest)
+    results = table.fold(table.propose(wider, read=newest), beside, log=log_id(21))
+    assert [type(each) for each in results] == [Committed, Rejected]
+
+
 def test_a_wider_type_names_the_version_that_is_made(tmp_path: Path) -> None:
     """Clients before delta-spark 4 write it; each change inside of a struct and an array has its own."""
     names = ["typeWidening"]

@@ -11,6 +11,7 @@ from pyarrow import types
 
 from lakefold_reader.delta.new_files.stored_columns import COLUMN_ID, PHYSICAL_NAME, Members
 from lakefold_table.delta.json_text import to_json
+from lakefold_table.delta.table_features.columns import PARTS, part_in
 from lakefold_table.delta.table_features.type_widening import CHANGES, WHOLE, is_wider
 from lakefold_table.errors import InvalidError
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
 _IDENTITY: Final = (COLUMN_ID, PHYSICAL_NAME)
-_PARTS: Final = ("elementType", "keyType", "valueType")
-"""The types in a type of lists or maps."""
 _MOST_DIGITS: Final = 38
 _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (types.is_boolean, "boolean"),
@@ -158,44 +157,61 @@ def merged_fields(
 
 def _grown(field: Members, kind: pa.DataType, path: str, *, widens: bool) -> tuple[Members, list[str]]:
     """Returns a column with what only the batch has, fields of structs or a wider type, and their names."""
-    name, before = f"{path}{field['name']}", field["type"]
-    if isinstance(before, str):
-        return _widened(field, before, kind, name) if widens else (field, [])
-    grown, added = _grown_type(before, kind, name, widens=widens)
-    return {**field, "type": grown}, added
+    name = f"{path}{field['name']}"
+    changes: list[Members] = []
+    grown, added = _grown_type(field["type"], kind, name, changes if widens else None)
+    if not changes:
+        return {**field, "type": grown}, added
+    keys = dict(field.get("metadata") or {})
+    keys[CHANGES] = [*keys.get(CHANGES, ()), *changes]
+    return {**field, "type": grown, "metadata": keys}, [name, *added]
 
 
-def _grown_type(given: Any, kind: pa.DataType, path: str, *, widens: bool) -> tuple[Any, list[str]]:  # noqa: ANN401 - a JSON value
-    """Returns a type with what only the batch has in its structs, also those in arrays and maps."""
+def _grown_type(
+    given: Any,  # noqa: ANN401 - a JSON value
+    kind: pa.DataType,
+    path: str,
+    changes: list[Members] | None,
+    part: str = "",
+) -> tuple[Any, list[str]]:
+    """Returns a type with what only the batch has in its structs, also those in arrays and maps.
+
+    `changes`: gets the wider types of the column, None if it may get none. `part`: where the type is in
+    arrays and maps of the column.
+    """
     match given:
+        case str():
+            after = None if changes is None else _wider(given, kind, path)
+            if changes is None or after is None:
+                return given, []
+            at = {"fieldPath": part} if part else {}
+            changes.append({"fromType": given, "toType": after, **at})
+            return after, []
         case {"type": "struct", "fields": [*fields]} if types.is_struct(kind):
             inner = [kind.field(at) for at in range(kind.num_fields)]
-            merged, added = merged_fields(fields, inner, f"{path}.", widens=widens)
+            merged, added = merged_fields(fields, inner, f"{path}.", widens=changes is not None)
             return {**given, "fields": merged}, added
-        case {"type": "array", "elementType": element} if _is_list(kind):
-            grown, added = _grown_type(element, kind.value_type, path, widens=widens)
-            return {**given, "elementType": grown}, added
-        case {"type": "map", "keyType": key, "valueType": item} if types.is_map(kind):
-            keys, added = _grown_type(key, kind.key_type, path, widens=widens)
-            items, more = _grown_type(item, kind.item_type, path, widens=widens)
-            return {**given, "keyType": keys, "valueType": items}, [*added, *more]
+        case {"type": "array", "elementType": _} if _is_list(kind):
+            kinds = {"elementType": kind.value_type}
+        case {"type": "map", "keyType": _, "valueType": _} if types.is_map(kind):
+            kinds = {"keyType": kind.key_type, "valueType": kind.item_type}
         case _:
             return given, []
+    grown, added = dict(given), list[str]()
+    for name, own in kinds.items():
+        grown[name], more = _grown_type(given[name], own, path, changes, part_in(part, name))
+        added += more
+    return grown, added
 
 
-def _widened(field: Members, before: str, kind: pa.DataType, path: str) -> tuple[Members, list[str]]:
-    """Returns a column with the type of the batch, if that is wider and of one kind with its own.
+def _wider(before: str, kind: pa.DataType, path: str) -> str | None:
+    """Returns the type of the batch, None if it is not wider, or not of one kind with the table's.
 
     Whole numbers stay whole, as with delta-spark: a batch of doubles would make them doubles for ever.
     """
-    if types.is_null(kind):
-        return field, []
-    after = _type(kind, path)
-    if not isinstance(after, str) or not is_wider(before, after) or (before in WHOLE) is not (after in WHOLE):
-        return field, []
-    keys = dict(field.get("metadata") or {})
-    keys[CHANGES] = [*keys.get(CHANGES, ()), {"fromType": before, "toType": after}]
-    return {**field, "type": after, "metadata": keys}, [path]
+    after = None if types.is_null(kind) else _type(kind, path)
+    is_kept = isinstance(after, str) and (before in WHOLE) is (after in WHOLE)
+    return after if isinstance(after, str) and is_kept and is_wider(before, after) else None
 
 
 def with_physical_names(fields: Iterable[Members], highest: int, whose: str) -> tuple[list[Members], int]:
@@ -230,7 +246,7 @@ def _identified_type(given: Any, known: Any) -> Any:  # noqa: ANN401 - JSON valu
         case {"type": "struct", "fields": [*fields]}, {"type": "struct", "fields": [*others]}:
             return {**given, "fields": with_known_ids(fields, others)}
         case {"type": kind}, {"type": other} if kind == other:
-            parts = {name: _identified_type(given[name], known.get(name)) for name in _PARTS if name in given}
+            parts = {name: _identified_type(given[name], known.get(name)) for name in PARTS if name in given}
             return None if None in parts.values() else {**given, **parts}
         case _:
             return given if given == known else None
@@ -256,7 +272,7 @@ class _Numbering:
             case {"type": "struct", "fields": [*fields]}:
                 return {**given, "fields": [self.numbered(field) for field in fields]}
             case dict():
-                return {**given, **{name: self._type(given[name]) for name in _PARTS if name in given}}
+                return {**given, **{name: self._type(given[name]) for name in PARTS if name in given}}
             case _:
                 return given
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.json_text import parse_object, to_json
 from lakefold_table.delta.snapshot.snapshot import APPS
-from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.columns import PARTS, all_columns
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED
 from lakefold_table.delta.table_features.type_widening import CHANGES, unrecorded
 from lakefold_table.errors import DamagedError
@@ -98,7 +98,8 @@ def change_between(before: TableMetadata, after: TableMetadata) -> MetadataChang
 
     They fit if only the name, the description, independent properties and those of row tracking differ, if
     columns were added that may be null and have no metadata: their values in older files are null; and if
-    columns at the top got wider types, as values in older files are converted.
+    columns at the top, or what is in their arrays and maps, got wider types, as values in older files are
+    converted.
     """
     if _rest(before) != _rest(after):
         return None
@@ -125,11 +126,11 @@ def change_between(before: TableMetadata, after: TableMetadata) -> MetadataChang
 
 
 def _widened(before: TableMetadata, after: TableMetadata) -> Iterator[str]:
-    """Yields the names of the columns of simple types that got a wider one."""
+    """Yields the names of the columns at the top that got a wider type, or have one in arrays and maps."""
     old = {column.path: column for column in all_columns(before)}
     for column in all_columns(after):
         known = old.get(column.path)
-        if known is None or len(column.path) > 1 or len(column.kinds) > 1 or known.kinds == column.kinds:
+        if known is None or len(column.path) > 1 or known.kinds == column.kinds:
             continue
         if not unrecorded(known, column, after):
             yield column.name
@@ -151,7 +152,14 @@ def _with_type(field: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
     keys = {key: content for key, content in field["metadata"].items() if key != CHANGES}
     if CHANGES in (before.get("metadata") or {}):
         keys[CHANGES] = before["metadata"][CHANGES]
-    return {**field, "type": before["type"], "metadata": keys}
+    return {**field, "type": _narrowed(field["type"], before["type"]), "metadata": keys}
+
+
+def _narrowed(kind: Any, before: Any) -> Any:  # noqa: ANN401 - JSON values
+    """Returns a type with the simple types of the one before, all else as it is."""
+    if not isinstance(kind, dict):
+        return before
+    return {**kind, **{name: _narrowed(kind[name], before[name]) for name in PARTS if name in kind}}
 
 
 def merged(

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MAPPED_ID: Final = "delta.columnMapping.id"
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
-_INSIDE: Final = ("elementType", "keyType", "valueType")
+PARTS: Final = {"elementType": "element", "keyType": "key", "valueType": "value"}
+"""The types in a type of arrays or maps, with their names in a path."""
 _HINT: Final = "the schema must be a struct as Delta's protocol describes it"
 
 
@@ -26,12 +27,14 @@ class SchemaColumn:
     """A column of a table, or a field of a struct in one.
 
     `path`: its name after the names of the columns that it is in. `kinds`: the names of its types; of an
-    array or a map those of what it contains as well, as far as these are no structs. `keys`: its metadata.
+    array or a map those of what it contains as well, as far as these are no structs. `parts`: where each of
+    them is in an array or a map, as `value.element`; empty for the column itself. `keys`: its metadata.
     `may_be_null`: whether it is not NOT NULL.
     """
 
     path: tuple[str, ...]
     kinds: tuple[str, ...]
+    parts: tuple[str, ...] = ("",)
     keys: Mapping[str, Any] = field(default_factory=no_members)
     may_be_null: bool = True
 
@@ -39,6 +42,12 @@ class SchemaColumn:
     def name(self) -> str:
         """The column's name as SQL has it."""
         return ".".join(self.path)
+
+    def differing(self, other: SchemaColumn) -> tuple[str, str, str]:
+        """Returns the name of the part that has another type than in `other`, its type and the other one."""
+        pairs = zip(self.parts, self.kinds, other.kinds, strict=False)
+        part, kind, their_kind = next((each for each in pairs if each[1] != each[2]), ("", "", ""))
+        return f"{self.name}.{part}" if part else self.name, kind, their_kind
 
     @property
     def physical(self) -> str:
@@ -55,6 +64,11 @@ def all_columns(metadata: TableMetadata) -> tuple[SchemaColumn, ...]:
 def column_keys(metadata: TableMetadata) -> frozenset[str]:
     """Returns the keys in the metadata of all columns. Raises `DamagedError` if there is no schema."""
     return frozenset(key for column in all_columns(metadata) for key in column.keys)
+
+
+def part_in(part: str, member: str) -> str:
+    """Returns where a type in another one is, whose own part is given. `member`: one of `PARTS`."""
+    return f"{part}.{PARTS[member]}" if part else PARTS[member]
 
 
 def _fields(metadata: TableMetadata) -> list[Any]:
@@ -76,23 +90,24 @@ def _columns(fields: list[Any], above: tuple[str, ...]) -> Iterator[SchemaColumn
             raise DamagedError("a column has no name", where="schemaString", hint=_HINT)
         path = (*above, each["name"])
         kinds, structs = _kinds(each.get("type"))
-        yield SchemaColumn(path, kinds, each.get("metadata") or {}, each.get("nullable") is not False)
+        keys, may_be_null = each.get("metadata") or {}, each.get("nullable") is not False
+        yield SchemaColumn(path, tuple(kinds.values()), tuple(kinds), keys, may_be_null)
         for struct in structs:
             yield from _columns(struct, path)
 
 
-def _kinds(kind: Any) -> tuple[tuple[str, ...], list[list[Any]]]:  # noqa: ANN401 - a JSON value
-    """Returns the names of the types in a type outside of structs, and the fields of its structs."""
-    kinds: list[str] = []
+def _kinds(kind: Any) -> tuple[dict[str, str], list[list[Any]]]:  # noqa: ANN401 - a JSON value
+    """Returns the names of the types in a type outside of structs by their parts, and fields of structs."""
+    kinds: dict[str, str] = {}
     structs: list[list[Any]] = []
-    left = [kind]
+    left = [("", kind)]
     while left:
-        current = left.pop()
+        part, current = left.pop()
         if isinstance(current, dict):
-            kinds.append(str(current.get("type")))
-            left.extend(current[name] for name in reversed(_INSIDE) if name in current)
+            kinds[part] = str(current.get("type"))
+            left.extend((part_in(part, name), current[name]) for name in reversed(PARTS) if name in current)
             if isinstance(current.get("fields"), list):
                 structs.append(current["fields"])
         else:
-            kinds.append(str(current))
-    return tuple(kinds), structs
+            kinds[part] = str(current)
+    return kinds, structs

@@ -159,8 +159,9 @@ def dependent_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, s
     for each in kept:
         for old, new in columns_of_both(before, after):
             if old.kinds != new.kinds and each.uses(new.path):
+                name, kind, before_kind = new.differing(old)
                 message = (
-                    f"the column {new.name!r} can't get the type {new.kinds[0]} instead of {old.kinds[0]}: "
+                    f"the column {name!r} can't get the type {kind} instead of {before_kind}: "
                     f"{each.name} uses it, which is {each.text!r}"
                 )
                 return message, DROP_FIRST

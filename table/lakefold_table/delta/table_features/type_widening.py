@@ -108,29 +108,27 @@ def unrecorded(before: SchemaColumn, after: SchemaColumn, metadata: TableMetadat
 
     `metadata`: of the table with the new column. What was listed stays listed, as files may need it.
     """
-    old, new = changes_of(before), changes_of(after)
-    if old is not None and (new is None or new[: len(old)] != old):
+    listed, now = changes_of(before), changes_of(after)
+    if listed is not None and (now is None or now[: len(listed)] != listed):
         return f"the column {before.name!r} loses entries of {CHANGES}"
     if before.kinds == after.kinds:
         return ""
-    pairs = [pair for pair in zip(before.kinds, after.kinds, strict=False) if pair[0] != pair[1]]
-    shown = f"the column {before.name!r} gets the type {after.kinds[0]} instead of {before.kinds[0]}"
-    if len(before.kinds) != len(after.kinds) or not all(is_wider(*pair) for pair in pairs):
+    name, old_kind, new_kind = before.differing(after)
+    shown = f"the column {name!r} gets the type {new_kind} instead of {old_kind}"
+    kinds = zip(after.parts, before.kinds, after.kinds, strict=False)
+    widened = [each for each in kinds if each[1] != each[2]]
+    if before.parts != after.parts or not all(is_wider(old, new) for _, old, new in widened):
         return shown
     if not metadata.is_on(ENABLED):
         return f"{shown}, and {ENABLED} is not true"
-    added = () if new is None else new[len(old or ()) :]
-    if not all(_leads(added, *pair) for pair in pairs):
+    added = () if now is None else now[len(listed or ()) :]
+    if not all(_end(added, part, old) == new for part, old, new in widened):
         return f"{shown}, which {CHANGES} does not list"
     return ""
 
 
-def _leads(changes: Sequence[TypeChange], before: str, after: str) -> bool:
-    """Returns whether changes of one path lead from a type to another."""
-    return any(_end(changes, path, before) == after for path in {each.path for each in changes})
-
-
 def _end(changes: Sequence[TypeChange], path: str, kind: str) -> str:
+    """Returns the type to which the changes of a path lead from a type."""
     for each in changes:
         if each.path == path and each.before == kind:
             kind = each.after
