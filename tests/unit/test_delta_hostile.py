@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tracemalloc
 from subprocess import run
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,15 @@ import pytest
 from deltalake import DeltaTable
 
 import lakefold
+from lakefold_reader.delta.new_files.file_paths import prefix_length
+from lakefold_table.bitmaps import Bitmap
+from lakefold_table.delta.actions.fields import members_of
+from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.json_text import MOST_BYTES, MOST_DEPTH
 from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, commit_path
 from lakefold_table.delta.state import decode_state
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.errors import DamagedError, LakefoldError
+from lakefold_table.errors import DamagedError, InvalidError, LakefoldError
 from tests.delta_logs.actions import (
     LISTED,
     PROTOCOL,
@@ -25,11 +30,14 @@ from tests.delta_logs.actions import (
     Members,
     add,
     data_file,
+    domain,
     metadata,
     remove,
+    snapshot_in,
     text,
 )
 from tests.unit.test_delta_format import Table
+from tests.unit.test_delta_metadata_changes import column, schema
 from tests.unit.test_delta_rows import log_id
 
 if TYPE_CHECKING:
@@ -238,6 +246,107 @@ for open_it in (lambda: open_branch(folder.as_uri(), "", None), lambda: lakefold
     except InvalidError as error:
         print(error)
 """
+
+
+NUMBERS = "9" * 4_999
+"""More digits than Python makes a number of."""
+
+
+@pytest.mark.parametrize(
+    "kind", ["decimal(50,3)", f"decimal({NUMBERS},0)", "decimal(0,0)", "decimal(5,9)", "decimal", "longer"]
+)
+def test_a_type_that_no_reader_has_is_invalid(attacked: Attacked, kind: str) -> None:
+    given = schema(column("x"), column("y", type=kind))
+    message = attacked.refused(metadata(given), read=1)
+    assert f"the column 'y' has the type '{kind[:50]}', which Delta does not have" in message
+    attacked.commit(2, text([metadata(given)]))
+    attacked.commit(3, text([metadata(given)]))
+    with pytest.raises(InvalidError, match=r"the column type .* is not known"):
+        attacked.rows()
+
+
+def test_numbers_in_properties_have_an_end(tmp_path: Path) -> None:
+    highest = "delta.columnMapping.maxColumnId"
+    keys = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "x"}
+    given = schema(column("x", metadata=keys))
+    mode = {"delta.columnMapping.mode": "name"}
+    names = ["columnMapping"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    mapped = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+    table = Table(tmp_path / "t")
+    created = table.propose(mapped, metadata(given, **mode, **{highest: "1"}))
+    wrong = table.propose(metadata(given, **mode, **{highest: NUMBERS}), read=0)
+    (made, refused) = table.fold(created, wrong)
+    assert made == Committed(0)
+    assert isinstance(refused, Invalid)
+    assert f"{highest} is '{NUMBERS[:50]}', but a column has the id 1" in refused.message
+    for length, letters in ((NUMBERS, 2), ("0", 2), ("x", 2), ("7", 7), ("999999999", 180)):
+        given_length = {"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": length}
+        assert prefix_length(given_length) == letters
+
+
+def test_no_row_ids_are_used_up_by_statistics_that_lie(tmp_path: Path) -> None:
+    names = ["rowTracking", "domainMetadata"]
+    tracked = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}
+    attacked = Attacked(tmp_path / "t", tracked)
+    lying = data_file(tmp_path / "t", "b.parquet", 2)
+    lying["add"]["stats"] = json.dumps({"numRecords": 2**63 - 1})
+    assert "more than a file can have" in attacked.refused(lying)
+    assert isinstance(attacked.fold(text([data_file(tmp_path / "t", "c.parquet", 3)]))[0], Committed)
+    newest = snapshot_in(attacked.table.path).version
+    highest = domain("delta.rowTracking", json.dumps({"rowIdHighWaterMark": 2**63 - 1}))
+    attacked.commit(newest + 1, text([highest]))
+    with pytest.raises(DamagedError, match="no row ids are left after 9223372036854775807"):
+        attacked.fold(text([data_file(tmp_path / "t", "d.parquet", 4)]))
+    assert attacked.rows() == [1, 3]
+
+
+def test_no_commit_comes_after_the_end_of_all_times(tmp_path: Path) -> None:
+    names = ["inCommitTimestamp"]
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}
+    on = metadata(**{"delta.enableInCommitTimestamps": "true"})
+    table = Table(tmp_path / "t")
+    assert table.fold(table.propose(protocol, on), log=log_id(1)) == [Committed(0)]
+    last = {"commitInfo": {"inCommitTimestamp": 2**63 - 1, "operation": "WRITE"}}
+    (table.path / commit_path(1)).write_bytes(text([last, data_file(table.path, "a.parquet", 1)]))
+    with pytest.raises(DamagedError, match="version 1 has the time 9223372036854775807"):
+        table.fold(table.propose(data_file(table.path, "b.parquet", 2)), log=log_id(2))
+    assert lakefold.open(table.path).count_rows() == 1
+    with pytest.raises(DamagedError, match="not in the years 1 to 9999"):
+        lakefold.changes(table.path, 0).read_all()
+
+
+def test_rows_that_a_vector_has_beyond_its_file_take_no_memory(tmp_path: Path) -> None:
+    attacked = Attacked(tmp_path / "t", LISTED)
+    rows = Bitmap()
+    rows.add_range(0, 1 << 26)
+    lying = members_of(inline_vector({0: rows}))
+    size = (tmp_path / "t" / "a.parquet").stat().st_size
+    file = add("a.parquet", lying, size=size, stats=json.dumps({"numRecords": 1 << 30}))
+    attacked.commit(2, text([remove("a.parquet"), file]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedError, match="has rows that the data file lacks"):
+            attacked.rows()
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("hinted", [False, True])
+def test_a_version_far_beyond_the_others_is_a_gap(attacked: Attacked, *, hinted: bool) -> None:
+    """What is between them is never listed."""
+    far, path = 2**63 - 1, attacked.table.path
+    if hinted:
+        DeltaTable(path).create_checkpoint()
+    attacked.commit(far, text([add("b.parquet")]))
+    assert len(decode_state(commit_path(far), b"", files={}).missing_files) == 1
+    with pytest.raises(DamagedError, match="the log has a gap"):
+        attacked.rows()
+    with pytest.raises(LakefoldError, match="version 2 is gone"):
+        lakefold.changes(path, 0)
+    with pytest.raises(DamagedError, match="the log has a gap"):
+        attacked.fold(text([data_file(path, "c.parquet", 3)]))
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "commit"])

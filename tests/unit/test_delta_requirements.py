@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakefold_reader.delta.columns import partition_values
+from lakefold_reader.delta.schema import schema_of
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
 from lakefold_table.delta.table_features.features import BY_NAME, FEATURES
@@ -307,16 +312,42 @@ def test_statistics_name_columns_of_the_table(tmp_path: Path) -> None:
 VALUES = {
     "byte": (["-128", "127", "+1"], ["128", "1.0", "x", " 1", "\u0661"]),
     "long": ([str(2**63 - 1)], [str(2**63), "9" * 5_000]),
-    "decimal(5,2)": (["123.45", "-1", "1e2"], ["1234.5", "1.234", "NaN", "x", "1e999999999"]),
-    "decimal(38,2)": (["9" * 36 + ".90", "0e999"], ["9" * 35 + ".999", "9" * 37]),
-    "double": (["1e9", "NaN", "-Infinity"], ["x", "1_0", " 1"]),
+    "decimal(5,2)": (
+        ["123.45", "-1", "1e2", "+1.500"],
+        ["1234.5", "1.234", "NaN", "x", "1e999999999", "1_0", " 1", "\u0661"],
+    ),
+    "decimal(38,2)": (["9" * 36 + ".90", "0e999"], ["9" * 35 + ".999", "9" * 37, "0e999999999"]),
+    "double": (["1e9", "NaN", "-Infinity", "1e999"], ["x", "1_0", " 1", "\uff11"]),
     "boolean": (["true", "FALSE"], ["1", "yes"]),
+    "binary": (["\u0001\u00ff"], ["\u20ac"]),
     "date": (["2026-01-31", "2026-1-3"], ["2026-02-30", "31.1.2026", "2026-01-31T00:00:00"]),
     "timestamp": (
-        ["2026-01-31 23:59:59", "2026-01-31T00:00:00.123456Z", "2026-01-31 00:00:00+02:00"],
-        ["2026-01-31 24:00:00", "yesterday", "2026-13-01 00:00:00"],
+        [
+            "2026-01-31 23:59:59",
+            "2026-01-31T00:00:00.123456789Z",
+            "2026-1-31 1:00:00+02:00",
+            "2026-01-31 00:00:00.5-0130",
+        ],
+        [
+            "2026-01-31 24:00:00",
+            "yesterday",
+            "2026-13-01 00:00:00",
+            "2026-01-31 00:00:00+99:00",
+            "9999-12-31 23:59:59-01:00",
+        ],
     ),
+    "timestamp_ntz": (["2026-1-31 1:00:00.25"], ["2026-01-31 24:00:00"]),
     "string": (["", "any"], []),
+}
+VALUES_READ = {
+    ("decimal(5,2)", "+1.500"): Decimal("1.50"),
+    ("double", "1e999"): math.inf,
+    ("binary", "\u0001\u00ff"): b"\x01\xff",
+    ("date", "2026-1-3"): dt.date(2026, 1, 3),
+    ("timestamp", "2026-01-31T00:00:00.123456789Z"): dt.datetime(2026, 1, 31, 0, 0, 0, 123456, dt.UTC),
+    ("timestamp", "2026-1-31 1:00:00+02:00"): dt.datetime(2026, 1, 30, 23, 0, 0, 0, dt.UTC),
+    ("timestamp", "2026-01-31 00:00:00.5-0130"): dt.datetime(2026, 1, 31, 1, 30, 0, 500_000, dt.UTC),
+    ("timestamp_ntz", "2026-1-31 1:00:00.25"): dt.datetime(2026, 1, 31, 1, 0, 0, 250_000),  # noqa: DTZ001 - it has none
 }
 
 
@@ -325,9 +356,17 @@ def test_values_of_partitions_fit_the_type_of_their_column(tmp_path: Path, kind:
     fitting, others = VALUES[kind]
     assert all(fits_type(text, kind) for text in [None, "", *fitting])
     assert [text for text in others if fits_type(text, kind)] == []
+    (column,) = schema_of(json.dumps({"type": "struct", "fields": [field("p", kind)]})).columns
+    for text_value in fitting:
+        (read,) = partition_values(text_value, column, 1).to_pylist()
+        assert text_value in ("", "NaN") or read == VALUES_READ.get((kind, text_value), read)
+    for text_value in others:
+        with pytest.raises(ValueError, match="the value of the partition column 'p' is"):
+            partition_values(text_value, column, 1)
     table = Table(tmp_path / "t")
     made = described(field("x"), field("p", kind), by=("p",))
-    assert table.fold(table.propose(PROTOCOL, made)) == [Committed(0)]
+    given = protocol("timestampNtz") if kind == "timestamp_ntz" else PROTOCOL
+    assert table.fold(table.propose(given, made)) == [Committed(0)]
     for text_value in others[:1]:
         file = add("a.parquet", partitionValues={"p": text_value})
         (refused,) = table.fold(table.propose(file), log=log_id(1))

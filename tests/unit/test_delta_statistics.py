@@ -34,6 +34,8 @@ EVERY = ["id", "s.X", "s.a.b", "tags", "c,d", "x"]
         ({COUNTED: "3"}, [], EVERY[:3]),
         ({COUNTED: "0"}, [], []),
         ({COUNTED: "many"}, [], EVERY),
+        ({COUNTED: "--1"}, [], EVERY),
+        ({COUNTED: "9" * 5_000}, [], EVERY),
         ({NAMED: "x"}, [], ["x"]),
         ({NAMED: " ID , `c,d`", COUNTED: "0"}, [], ["id", "c,d"]),
         ({NAMED: "s"}, [], ["s.X", "s.a.b"]),

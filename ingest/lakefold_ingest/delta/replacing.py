@@ -30,6 +30,7 @@ from lakefold_table.delta.predicates.syntax import Always, parse_predicate
 from lakefold_table.delta.table_features.clustering import clustering_faults
 from lakefold_table.delta.table_features.dependent_expressions import expression_faults
 from lakefold_table.delta.table_features.metadata_rules import metadata_faults
+from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.validity import APPEND_ONLY
 from lakefold_table.errors import InvalidError
 
@@ -64,7 +65,7 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
     before, configuration = view.metadata, dict(view.metadata.configuration)
     fields = new_fields(columns)
     if before.maps_columns:
-        highest = int(configuration.get(HIGHEST_ID) or 0)
+        highest = number_of(configuration.get(HIGHEST_ID)) or 0
         fields = with_known_ids(fields, fields_in(before))
         fields, highest = with_physical_names(fields, highest, f"{before.id} {view.version}")
         configuration[HIGHEST_ID] = str(highest)

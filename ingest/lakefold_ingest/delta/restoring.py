@@ -20,6 +20,7 @@ from lakefold_table.delta.row_changes.vectors import file_of
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
 from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
 from lakefold_table.delta.table_features.commit_times import SINCE_TIME, SINCE_VERSION
+from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.protocol_check import (
     LISTED_READER,
     LISTED_WRITER,
@@ -86,11 +87,10 @@ def metadata_again(then: TableMetadata, now: TableMetadata) -> TableMetadata:
 
     Neither does the version change from which on commits give their time, while it counts.
     """
-    numbers = {name: now.configuration.get(name) or "" for name in GROWING}
     kept = {
-        name: number
-        for name, number in numbers.items()
-        if number.isdecimal() and int(number) > int(then.configuration.get(name) or 0)
+        name: now.configuration[name]
+        for name in GROWING
+        if (number_of(now.configuration.get(name)) or 0) > (number_of(then.configuration.get(name)) or 0)
     }
     if then.is_on(COMMIT_TIMES) and now.is_on(COMMIT_TIMES):
         since = (SINCE_VERSION, SINCE_TIME)

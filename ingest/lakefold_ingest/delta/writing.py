@@ -44,6 +44,7 @@ from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.dependent_expressions import dependent_fault
 from lakefold_table.delta.table_features.metadata_rules import metadata_faults
+from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
@@ -156,7 +157,7 @@ class DeltaView(View):
         self.check_times(columns.schema)
         configuration = dict(self.metadata.configuration)
         if self.metadata.maps_columns:
-            highest = int(configuration.get(HIGHEST_ID) or 0)
+            highest = number_of(configuration.get(HIGHEST_ID)) or 0
             fields, highest = with_physical_names(fields, highest, f"{self.metadata.id} {self.version}")
             configuration[HIGHEST_ID] = str(highest)
         metadata = replace(self.metadata, schema_text=schema_text(fields), configuration=configuration)

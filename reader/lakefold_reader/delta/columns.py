@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefold_table.delta.table_features.partition_values import value_of
+from lakefold_table.delta.table_features.property_values import SHOWN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -85,19 +88,18 @@ def inner(values: pa.Array, column: DeltaColumn) -> pa.Array:
 
 
 def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Array:
-    """Returns the column of a partition's value, which is text in the log; empty text is null."""
+    """Returns the column of a partition's value, which is text in the log; empty text is null.
+
+    Raises `ValueError` if the text is no value of the column's type.
+    """
     field = column.field
     if text is None or text == _NULL_PARTITION or (not text and not pa.types.is_binary(field.type)):
         return pa.nulls(rows, field.type)
-    if pa.types.is_timestamp(field.type):
-        plain = pa.scalar(text.removesuffix("Z").replace("T", " "))
-        value = pc.cast(plain, pa.timestamp("us")).cast(field.type)
-    elif pa.types.is_binary(field.type):
-        value = pa.scalar(text.encode("latin-1"), field.type)
-    else:
-        full = text if column.char_length is None else text.ljust(column.char_length)
-        value = pc.cast(pa.scalar(full), field.type)
-    return pa.repeat(value, rows)
+    value = value_of(text if column.char_length is None else text.ljust(column.char_length), column.type_name)
+    if value is None:
+        message = f"the value of the partition column {field.name!r} is {text[:SHOWN]!r}, which is no"
+        raise ValueError(f"{message} {column.type_name}")
+    return pa.repeat(pa.scalar(value, field.type), rows)
 
 
 def _struct(values: pa.Array, column: DeltaColumn) -> pa.Array:

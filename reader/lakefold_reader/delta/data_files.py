@@ -71,10 +71,12 @@ def portable(vector: DeletionVector | None) -> DeletionVector | None:
     return None if vector is None else replace(vector, extra={})
 
 
-def deleted_rows(source: Source, vector: DeletionVector, file: str) -> np.ndarray:
+def deleted_rows(
+    source: Source, vector: DeletionVector, file: str, physical_rows: int | None = None
+) -> np.ndarray:
     """Returns the positions in a deletion vector. `file`: the path of its data file.
 
-    Raises `DamagedError`.
+    Raises `DamagedError`, also if it has rows that a file of `physical_rows` lacks. They may be billions.
     """
     where = below(source.uri, file)
     path = vector_path(vector, where)
@@ -91,6 +93,10 @@ def deleted_rows(source: Source, vector: DeletionVector, file: str) -> np.ndarra
     except FileNotFoundError as error:
         message = "the file of a deletion vector is missing"
         raise DamagedError(message, where=where, hint=RESTORE) from error
+    last = max(((high << HALF) + bitmap.max() for high, bitmap in rows.items() if bitmap), default=-1)
+    if physical_rows is not None and last >= physical_rows:
+        message = "its deletion vector has rows that the data file lacks"
+        raise DamagedError(message, where=where, hint=RESTORE)
     parts = [(high << HALF) + numbers_of(bitmap).astype(np.int64) for high, bitmap in rows.items()]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
@@ -249,14 +255,9 @@ class DataFile:
         if without is None and within is None:
             return None
         mask = np.full(self.physical_rows, within is None)
-        try:
-            if within is not None:
-                mask[deleted_rows(self._source, within, self._rows.path)] = True
-            if without is not None:
-                mask[deleted_rows(self._source, without, self._rows.path)] = False
-        except IndexError as error:
-            message = "its deletion vector has rows that the data file lacks"
-            raise DamagedError(message, where=self._where, hint=RESTORE) from error
+        for vector, chosen in ((within, True), (without, False)):
+            if vector is not None:
+                mask[deleted_rows(self._source, vector, self._rows.path, self.physical_rows)] = chosen
         return mask
 
 

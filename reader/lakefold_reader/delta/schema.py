@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakefold_table.delta.json_text import parse_object
+from lakefold_table.delta.table_features.property_values import SHOWN
+from lakefold_table.delta.table_features.simple_types import arrow_type
 from lakefold_table.delta.table_features.text_types import KEY, TextType, text_types
 from lakefold_table.errors import DamagedError, InvalidError
 
@@ -18,21 +19,6 @@ if TYPE_CHECKING:
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
-_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "string": pa.string(),
-    "long": pa.int64(),
-    "integer": pa.int32(),
-    "short": pa.int16(),
-    "byte": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _ID: Final = "delta.columnMapping.id"
 _MODE: Final = "delta.columnMapping.mode"
@@ -223,10 +209,8 @@ def _type(
         return _column(field, where, is_mapped=is_mapped, by_id=by_id)
 
     match given:
-        case str() if given in _TYPES:
-            return _TYPES[given], ()
-        case str() if decimal := _DECIMAL.fullmatch(given.replace(" ", "")):
-            return pa.decimal128(int(decimal[1]), int(decimal[2])), ()
+        case str() if (simple := arrow_type(given)) is not None:
+            return simple, ()
         case {"type": "struct", "fields": [*fields]}:
             columns = tuple(_column(field, where, is_mapped=is_mapped, by_id=by_id) for field in fields)
             return pa.struct([column.field for column in columns]), columns
@@ -239,4 +223,5 @@ def _type(
             return pa.map_(key.field.type, content.field), (key, content)
         case _:
             hint = "read the table by another client"
-            raise InvalidError(f"the column type {given!r} is not known", where=where, hint=hint)
+            message = f"the column type {str(given)[:SHOWN]!r} is not known"
+            raise InvalidError(message, where=where, hint=hint)

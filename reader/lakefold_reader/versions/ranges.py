@@ -29,11 +29,11 @@ def checked_range(source: Source, after: int, to: int | None) -> tuple[int, int]
             hint="the first number is that of the version seen last, the second that of the last one to see",
         )
     existing = set(numbers)
-    gone = [number for number in range(min(after + 1, last), last + 1) if number not in existing]
+    gone = next((number for number in range(min(after + 1, last), last + 1) if number not in existing), None)
     if last > numbers[-1]:
         raise missing(source, last)
-    if gone:
-        raise expired(source, f"version {gone[0]} is gone: it was cleaned up")
+    if gone is not None:
+        raise expired(source, f"version {gone} is gone: it was cleaned up")
     return after, last
 
 

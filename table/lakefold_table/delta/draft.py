@@ -21,7 +21,7 @@ from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
-from lakefold_table.delta.table_features.commit_times import has_commit_times, since
+from lakefold_table.delta.table_features.commit_times import has_commit_times, since, time_after
 from lakefold_table.delta.table_features.dependent_expressions import adds_check, dependent_fault
 from lakefold_table.delta.table_features.metadata_rules import (
     DELETION_VECTORS,
@@ -462,7 +462,7 @@ class DeltaDraft:
         before = self._state.snapshot.in_commit_ms
         if before is None:
             before = max(self._state.time_us, self._stored_us) // 1000
-        return max(time_ms, before + 1)
+        return time_after(before, time_ms, self._state.version)
 
     def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
         """Returns the metadata that the commit sets, None if it sets none."""

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 HISTORY: Final = 100
 """Of how many of the last versions a state knows what they did. Older ones are read if they are needed."""
+MOST_AFTER: Final = 100_000
+"""How many commits after a checkpoint are requested by its hint alone. For more the log is listed before."""
 BYTES_OF_FILE: Final = 600
 """About how much memory a file takes, with its statistics."""
 BYTES_OF_STATE: Final = 100_000
@@ -233,7 +235,7 @@ def _needed(version: int, files: Files) -> list[str]:
     known = None if hint is None else checkpoint_hint(hint)
     if known is None and version <= HISTORY:
         return [commit_path(number) for number in range(version)]
-    if known is None or known.version > version:
+    if known is None or not 0 <= version - known.version <= MOST_AFTER:
         return [LISTING]
     # A hint may name any number of parts, so the others are read once the first is known to exist.
     paths = known.paths if known.paths[0] in files else known.paths[:1]
@@ -243,11 +245,15 @@ def _needed(version: int, files: Files) -> list[str]:
 
 
 def _listed(version: int, listing: bytes) -> list[str]:
-    """Returns the files of a version by the names in its log; all commits if they make no version."""
+    """Returns the files of a version by the names in its log; all commits if they make no version.
+
+    If fewer names than these commits are listed, they can't all exist, and none is returned.
+    """
+    names = listing.decode(errors="replace").split("\n")
     try:
-        return list(segment_of(listing.decode(errors="replace").split("\n"), version).paths)
+        return list(segment_of(names, version).paths)
     except LakefoldError:
-        return [commit_path(number) for number in range(version)]
+        return [commit_path(number) for number in range(version)] if version <= len(names) else []
 
 
 def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Action]]]:

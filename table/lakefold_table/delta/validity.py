@@ -33,7 +33,7 @@ from lakefold_table.delta.table_features.protocol_check import (
     proposed_faults,
     writer_features,
 )
-from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED, without_ids
+from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED, MOST_ROWS, without_ids
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
@@ -196,6 +196,9 @@ def _of_features(
         yield f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors", _FOLLOW
     if rules.tracks_rows and statistics.stored_rows is None:
         yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
+    if rules.tracks_rows and (statistics.stored_rows or 0) > MOST_ROWS:
+        message = f"{file.path!r} needs row ids for {statistics.stored_rows} rows, more than a file can have"
+        yield message, "write as numRecords how many rows the file has"
 
 
 def _of_statistics(

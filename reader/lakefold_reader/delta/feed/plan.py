@@ -12,6 +12,7 @@ from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
 from lakefold_reader.format.source import ChangePart
 from lakefold_reader.versions.ranges import expired
 from lakefold_reader.versions.stray_files import expired_stray, is_stray
+from lakefold_reader.versions.times import time_of
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.marks.record import decode_record
 
@@ -87,10 +88,11 @@ def plan_summaries(
 
 
 def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) -> Iterator[FilePart]:
-    """Yields what a version did to rows, in the order of `ORDER`."""
+    """Yields what a version did to rows, in the order of `ORDER`. Raises `DamagedError` for its time."""
     record = decode_record(summary.properties, source.uri) if summary.own else None
     last = last_offset(record)
     version, time_us = summary.version, summary.time_us
+    time_of(time_us)  # Raises if no reader can show it.
     for file in changes.removed:
         rows = live_rows(_described(source, version, file), record_count(file))
         yield FilePart(version, time_us, ChangeType.DELETE, last, rows)

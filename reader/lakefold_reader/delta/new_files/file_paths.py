@@ -7,6 +7,7 @@ import string
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.paths import encode_percent
+from lakefold_table.delta.table_features.property_values import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ Values = tuple[str | None, ...]
 RANDOM: Final = "delta.randomizeFilePrefixes"
 """With true, files are in folders with random names: a store that is divided by names shares its load."""
 RANDOM_LENGTH: Final = "delta.randomPrefixLength"
+_FEW_LETTERS: Final = 2
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FOLDER: Final = 180
@@ -35,8 +37,8 @@ def prefix_length(configuration: Mapping[str, str | None]) -> int:
     """Returns how many letters the random folder of each new file has, 0 if the table wants none."""
     if (configuration.get(RANDOM) or "").lower() != "true":
         return 0
-    length = configuration.get(RANDOM_LENGTH) or "2"
-    return int(length) if length.isdecimal() else 2
+    length = number_of(configuration.get(RANDOM_LENGTH))
+    return _FEW_LETTERS if length is None or length < 1 else min(length, _MOST_FOLDER)
 
 
 def random_folder(length: int) -> str:

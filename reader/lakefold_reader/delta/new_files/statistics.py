@@ -19,6 +19,7 @@ from pyarrow import types
 
 from lakefold_reader.delta.schema import schema_in
 from lakefold_table.delta.json_text import to_json
+from lakefold_table.delta.table_features.property_values import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -57,8 +58,8 @@ def indexed_columns(
         names = _names_in(named)
         chosen = {path for name, path in leaves if any(name[: at + 1] in names for at in range(len(name)))}
     else:
-        text = metadata.configuration.get(INDEXED) or str(MOST_COLUMNS)
-        most = int(text) if text.lstrip("-").isdecimal() else MOST_COLUMNS
+        number = number_of(metadata.configuration.get(INDEXED))
+        most = MOST_COLUMNS if number is None else number
         chosen = {path for _, path in (leaves if most < 0 else leaves[:most])}
     held = list(_leaves(stored, ()))
     lacking = (path for path in clustering if path not in held)

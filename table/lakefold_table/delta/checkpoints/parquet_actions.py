@@ -20,7 +20,7 @@ from lakefold_table.delta.checkpoints.statistics_columns import (
     PARSED,
     StatisticsForm,
     arrow_column,
-    arrow_type,
+    column_type,
 )
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.errors import DamagedError
@@ -101,7 +101,7 @@ def parquet_file(actions: Mapping[str, Sequence[Action]], form: StatisticsForm =
     types = {name: _struct(BY_NAME[name]) for name in actions}
     if AddFile.NAME in types:
         members = [each for each in types[AddFile.NAME] if form.as_json or each.name != STATS]
-        members += [pa.field(each.name, arrow_type(each)) for each in form.columns]
+        members += [pa.field(each.name, column_type(each)) for each in form.columns]
         types[AddFile.NAME] = pa.struct(members)
     schema = pa.schema(list(types.items()))
     sink = pa.BufferOutputStream()

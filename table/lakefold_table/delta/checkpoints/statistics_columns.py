@@ -7,14 +7,14 @@ fact 4.2). A value that is not of its column's type is left out: nothing may be 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.json_text import is_long, parse_object
 from lakefold_table.delta.record_counts import statistics_members
 from lakefold_table.delta.table_features.columns import PHYSICAL_NAME, all_columns
-from lakefold_table.delta.table_features.partition_values import BITS, fits_type
+from lakefold_table.delta.table_features.partition_values import BITS, value_of
+from lakefold_table.delta.table_features.simple_types import arrow_type, decimal_digits
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ AS_COLUMNS: Final = "delta.checkpoint.writeStatsAsStruct"
 PARSED: Final = "stats_parsed"
 PARSED_VALUES: Final = "partitionValues_parsed"
 _STRUCT: Final = "struct"
-_DECIMAL: Final = re.compile(r"decimal\(([1-9]|[12][0-9]|3[0-8]),\s*([12]?[0-9]|3[0-8])\)", re.ASCII)
-_NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
-_ONE_DIGIT: Final = re.compile(r"(?<![0-9])(?=[0-9](?![0-9]))")
 _EXACT_DIGITS: Final = 15
 """How many digits of a number with a point survive in JSON."""
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
@@ -95,28 +92,14 @@ class StatisticsForm:
 JSON_ALONE: Final = StatisticsForm()
 
 
-def arrow_type(column: TypedColumn) -> Any:  # noqa: ANN401 - an Arrow type
-    """Returns the type of a column."""
+def column_type(column: TypedColumn) -> Any:  # noqa: ANN401 - an Arrow type
+    """Returns the type of a column; that of texts if the column's own has none in Arrow."""
     import pyarrow as pa
 
     if column.fields:
-        return pa.struct([(each.name, arrow_type(each)) for each in column.fields])
-    if _is_decimal(column.kind):
-        return pa.decimal128(*map(int, _NUMBER.findall(column.kind)))
-    types = {
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "boolean": pa.bool_(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
-    return types.get(column.kind, pa.string())
+        return pa.struct([(each.name, column_type(each)) for each in column.fields])
+    known = arrow_type(column.kind)
+    return pa.string() if known is None else known
 
 
 def arrow_column(column: TypedColumn, files: Sequence[AddFile]) -> Any:  # noqa: ANN401 - an Arrow array
@@ -127,14 +110,15 @@ def arrow_column(column: TypedColumn, files: Sequence[AddFile]) -> Any:  # noqa:
     return _array(
         column,
         [
-            {name: _from_text(file.partition_values.get(name), kind) for name, kind in kinds.items()}
+            {name: _partition(file.partition_values.get(name), kind) for name, kind in kinds.items()}
             for file in files
         ],
     )
 
 
-def _is_decimal(kind: str) -> bool:
-    return _DECIMAL.fullmatch(kind) is not None
+def _partition(text: str | None, kind: str) -> Any | None:  # noqa: ANN401 - a value as `_value` takes it
+    """Returns a partition's value, which is text in the log; empty text is null."""
+    return value_of(text, kind) if text else None
 
 
 def _column(field: Mapping[str, Any], *, maps: bool) -> TypedColumn:
@@ -161,14 +145,14 @@ def _bounds(column: TypedColumn) -> TypedColumn | None:
     if column.fields:
         inner = tuple(each for each in map(_bounds, column.fields) if each is not None)
         return TypedColumn(column.name, _STRUCT, inner) if inner else None
-    return column if column.kind in _BOUNDED or _is_decimal(column.kind) else None
+    return column if column.kind in _BOUNDED or decimal_digits(column.kind) is not None else None
 
 
 def _array(column: TypedColumn, contents: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON and an Arrow array
     import pyarrow as pa
 
     if not column.fields:
-        type_, types = arrow_type(column), set(map(type, contents)) - {type(None)}
+        type_, types = column_type(column), set(map(type, contents)) - {type(None)}
         try:
             # Most columns have nothing but values of their type, which takes a tenth of the time.
             if types <= _PLAIN.get(column.kind, _NONE):
@@ -184,7 +168,7 @@ def _array(column: TypedColumn, contents: Sequence[Any]) -> Any:  # noqa: ANN401
         for field in column.fields
     ]
     mask = pa.array([row is None for row in rows])
-    return pa.StructArray.from_arrays(arrays, fields=list(arrow_type(column)), mask=mask)
+    return pa.StructArray.from_arrays(arrays, fields=list(column_type(column)), mask=mask)
 
 
 def _value(content: Any, kind: str) -> Any:  # noqa: ANN401 - a value of JSON, and of Arrow
@@ -200,14 +184,14 @@ def _value(content: Any, kind: str) -> Any:  # noqa: ANN401 - a value of JSON, a
         case int() | float():
             number = Decimal(repr(content))
             exact = isinstance(content, int) or len(number.as_tuple().digits) <= _EXACT_DIGITS
-            return number if exact and _is_decimal(kind) and fits_type(f"{number:f}", kind) else None
+            return value_of(f"{number:f}", kind) if exact and decimal_digits(kind) is not None else None
         case str() if kind == "string":
             return content
         case str() if kind in _LARGEST:
             return _NO_NUMBERS.get(content)
         case str() if kind in _TIMES:
             return _time(content, kind)
-        case Decimal() | bytes():
+        case Decimal() | bytes() | dt.date():
             return content
         case _:
             return None
@@ -227,22 +211,3 @@ def _time(text: str, kind: str) -> dt.date | dt.datetime | None:
     except OverflowError:
         # In UTC it is before the year 1 or after 9999.
         return None
-
-
-def _from_text(text: str | None, kind: str) -> Any:  # noqa: ANN401 - a value as `_value` takes it
-    """Returns a partition's value, which is text in the log; empty text is null."""
-    if not text or not fits_type(text, kind):
-        return None
-    if kind in BITS:
-        return int(text)
-    if kind in ("float", "double"):
-        return float(text)
-    if kind == "boolean":
-        return text.lower() == "true"
-    if kind == "binary":
-        return text.encode("latin-1", errors="replace")
-    if kind in _TIMES:
-        # Months and hours may have one digit there.
-        whole, point, fraction = text.partition(".")
-        return f"{_ONE_DIGIT.sub('0', whole)}{point}{fraction}"
-    return Decimal(text) if _is_decimal(kind) else text

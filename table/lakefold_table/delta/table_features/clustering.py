@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.delta.json_text import parse_object
 from lakefold_table.delta.record_counts import statistics_members
 from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.simple_types import decimal_digits
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def clustering_faults(
         shown = names.get(path, ".".join(path))
         if kind is None:
             yield f"the clustering column {shown!r} is not in the schema", _KEEP
-        elif kind not in _KINDS and not kind.startswith("decimal"):
+        elif kind not in _KINDS and decimal_digits(kind) is None:
             message = (
                 f"the clustering column {shown!r} has the type {kind}, of which statistics have no bounds"
             )

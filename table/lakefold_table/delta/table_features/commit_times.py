@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.table_features.protocol_check import writer_features
+from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
@@ -14,6 +15,21 @@ FEATURES: Final = frozenset({"inCommitTimestamp", "inCommitTimestamps"})
 ENABLED: Final = "delta.enableInCommitTimestamps"
 SINCE_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
 SINCE_TIME: Final = "delta.inCommitTimestampEnablementTimestamp"
+
+
+_LATEST_MS: Final = 253_402_300_799_000
+"""The last second of the year 9999, in milliseconds since 1970."""
+
+
+def time_after(before_ms: int, time_ms: int, version: int) -> int:
+    """Returns the time of a commit after that of `version`, in milliseconds since 1970.
+
+    Raises `DamagedError` if that has a time after which no commit can be.
+    """
+    if before_ms >= _LATEST_MS:
+        message = f"version {version} has the time {before_ms}, after which no commit can be"
+        raise DamagedError(message, hint="restore the table from a copy, or have another client correct it")
+    return max(time_ms, before_ms + 1)
 
 
 def has_commit_times(protocol: TableProtocol, metadata: TableMetadata) -> bool:

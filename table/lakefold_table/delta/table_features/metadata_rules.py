@@ -13,8 +13,9 @@ from lakefold_table.delta.table_features.checkpoint_protection import (
 )
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED, SET_VERSION, protection_of
 from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME, SchemaColumn, all_columns
-from lakefold_table.delta.table_features.property_values import value_faults
+from lakefold_table.delta.table_features.property_values import SHOWN, number_of, value_faults
 from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
+from lakefold_table.delta.table_features.simple_types import is_simple
 from lakefold_table.delta.table_features.type_widening import unrecorded
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
@@ -35,13 +36,7 @@ DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 """The property of a table whose files may get deletion vectors."""
 _UNMAPPED: Final = "none"
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
-_SIMPLE: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "string", "binary"}) | {
-    "boolean",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-}
-_TYPES: Final = _SIMPLE | {"struct", "array", "map", "void", "null", "variant"}
+_OTHER_TYPES: Final = frozenset({"struct", "array", "map", "void", "null", "variant"})
 _IN_NO_NAME: Final = frozenset(" ,;{}()\n\t=")
 """The characters that names in data files can't have."""
 _SHOWN: Final = "".join(sorted(_IN_NO_NAME))
@@ -151,8 +146,9 @@ def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
             yield f"the columns {names} have one name: case does not count", _FOLLOW
         seen[folded] = column
         for kind in column.kinds:
-            if kind not in _TYPES and not kind.startswith("decimal"):
-                yield f"the column {column.name!r} has the type {kind!r}, which Delta does not have", _FOLLOW
+            if kind not in _OTHER_TYPES and not is_simple(kind):
+                shown = f"the type {kind[:SHOWN]!r}"
+                yield f"the column {column.name!r} has {shown}, which Delta does not have", _FOLLOW
 
 
 def _is_invariant(text: object) -> bool:
@@ -176,8 +172,9 @@ def _of_partitions(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> 
     for name in names:
         if name not in kinds:
             yield f"the partition column {name!r} is not in the schema", _FOLLOW
-        elif kinds[name] not in _SIMPLE and not kinds[name].startswith("decimal"):
-            yield f"the partition column {name!r} has the type {kinds[name]}", "partition by simple types"
+        elif not is_simple(kinds[name]):
+            shown = f"the type {kinds[name][:SHOWN]}"
+            yield f"the partition column {name!r} has {shown}", "partition by simple types"
     if len(set(names)) < len(names):
         yield "a partition column is named twice", _FOLLOW
 
@@ -210,14 +207,16 @@ def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Ite
                 yield f"the columns {other!r} and {column.name!r} have one {what}", _FOLLOW
         highest = max(highest, number)
     text = metadata.configuration.get(HIGHEST_ID) or ""
-    if not text.isdecimal() or int(text) < highest:
-        yield f"{HIGHEST_ID} is {text!r}, but a column has the id {highest}", "set it to the highest id"
+    said = number_of(text)
+    if said is None or said < highest:
+        shown = f"{HIGHEST_ID} is {text[:SHOWN]!r}"
+        yield f"{shown}, but a column has the id {highest}", "set it to the highest id"
 
 
 def replaced_fault(before: TableMetadata, after: TableMetadata) -> Invalid | None:
     """Returns why metadata can't follow on those of the version before, whatever files the table has."""
-    marks = [each.configuration.get(HIGHEST_ID) or "0" for each in (before, after)]
-    if after.maps_columns and all(mark.isdecimal() for mark in marks) and int(marks[1]) < int(marks[0]):
+    marks = [number_of(each.configuration.get(HIGHEST_ID) or "0") for each in (before, after)]
+    if after.maps_columns and None not in marks and (marks[1] or 0) < (marks[0] or 0):
         message = f"{HIGHEST_ID} goes back from {marks[0]} to {marks[1]}"
         return Invalid(message, "keep it, or set it to a higher id")
     protected = [protection_of(each.configuration) or 0 for each in (before, after)]

@@ -1,94 +1,125 @@
-"""Whether texts are values of partition columns, as the log has them.
+"""The values of partition columns, which the log has as texts.
 
-A text is refused here if readers could not convert it to the type of its column: the row would be lost to
-them, or the table unreadable.
+A text that is no value of its column's type is refused here: the rows would be lost to readers, or the table
+unreadable.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Final
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.delta.table_features.simple_types import decimal_digits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
-_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)", re.ASCII)
-_DATE: Final = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_NO_NUMBER: Final = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _TIME: Final = re.compile(
-    r"([0-9-]{8,10})(?:[ T]([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]{1,9})?"
-    r"(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?",
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:Z|([+-])([0-9]{2}):?([0-9]{2}))?)?",
     re.ASCII,
 )
+_MICROSECONDS: Final = 6
 _HOURS: Final = 24
 _MINUTES: Final = 60
+_EXACT: Final = Context(prec=100)
+"""Python's own context would round a decimal of more than 28 digits."""
 
 
 def fits_type(text: str | None, kind: str) -> bool:
     """Returns whether a partition's value is one of a column of this type. Null and the empty text are."""
-    if not text:
-        return True
-    check = _CHECKS.get(kind)
-    if check is not None:
-        return check(text)
+    return not text or value_of(text, kind) is not None
+
+
+def value_of(text: str, kind: str) -> Any | None:  # noqa: ANN401 - a value that Arrow takes
+    """Returns the value of a column of this type that a text is, None if it is none.
+
+    A type that is not known has all texts as its values.
+    """
     bits = BITS.get(kind)
     if bits is not None:
-        return bool(_INTEGER.fullmatch(text)) and -(1 << bits - 1) <= int(text) < 1 << bits - 1
-    decimal = _DECIMAL.fullmatch(kind)
-    return decimal is None or _is_decimal(text, int(decimal[1]), int(decimal[2]))
+        number = int(text) if _INTEGER.fullmatch(text) else None
+        return number if number is not None and -(1 << bits - 1) <= number < 1 << bits - 1 else None
+    read = _READ.get(kind)
+    if read is not None:
+        return read(text)
+    digits = decimal_digits(kind)
+    return text if digits is None else _decimal(text, *digits)
 
 
-def _is_decimal(text: str, precision: int, scale: int) -> bool:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return False
-    if not number.is_finite():
-        return False
-    if not number:
-        return True
+def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
+    number = Decimal(text) if _NUMBER.fullmatch(text) else None
+    if number is None or not number:
+        return None if number is None else Decimal(0)
     # `normalize` would round to the digits of Python's context, and raise for large exponents.
     _, digits, exponent = number.as_tuple()
     significant = "".join(map(str, digits)).rstrip("0")
     places = max(0, len(significant) - len(digits) - int(exponent))
-    return places <= scale and number.adjusted() < precision - scale
+    fits = places <= scale and number.adjusted() < precision - scale
+    return number.quantize(Decimal(1).scaleb(-scale), context=_EXACT) if fits else None
 
 
-def _is_float(text: str) -> bool:
+def _float(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) or _NO_NUMBER.fullmatch(text) else None
+
+
+def _boolean(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def _binary(text: str) -> bytes | None:
     try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text and text == text.strip()
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return None
 
 
-def _is_date(text: str) -> bool:
-    match = _DATE.fullmatch(text)
-    if match is None:
-        return False
-    try:
-        dt.date(*map(int, match.groups()))
-    except ValueError:
-        return False
-    return True
-
-
-def _is_time(text: str) -> bool:
+def _date(text: str) -> dt.date | None:
     match = _TIME.fullmatch(text)
-    if match is None or not _is_date(match[1]):
-        return False
-    hour, minute, second = (int(part or 0) for part in match.groups()[1:])
-    return hour < _HOURS and minute < _MINUTES and second < _MINUTES
+    at = None if match is None or match[4] is not None else _local_time(text)
+    return None if at is None else at.date()
 
 
-_CHECKS: Final[dict[str, Callable[[str], bool]]] = {
-    "boolean": lambda text: text.lower() in ("true", "false"),
-    "float": _is_float,
-    "double": _is_float,
-    "date": _is_date,
-    "timestamp": _is_time,
-    "timestamp_ntz": _is_time,
+def _time(text: str) -> dt.datetime | None:
+    at, match = _local_time(text), _TIME.fullmatch(text)
+    if at is None or match is None:
+        return None
+    hours, minutes = int(match[9] or 0), int(match[10] or 0)
+    if hours >= _HOURS or minutes >= _MINUTES:
+        return None
+    ahead = dt.timedelta(hours=hours, minutes=minutes) * (-1 if match[8] == "-" else 1)
+    try:
+        return at.replace(tzinfo=dt.UTC) - ahead
+    except OverflowError:
+        return None
+
+
+def _local_time(text: str) -> dt.datetime | None:
+    """Returns a time without its zone."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    fraction = int((match[7] or "")[:_MICROSECONDS].ljust(_MICROSECONDS, "0"))
+    try:
+        return dt.datetime(year, month, day, hour, minute, second, fraction)  # noqa: DTZ001 - it has no zone
+    except ValueError:
+        return None
+
+
+_READ: Final[dict[str, Callable[[str], Any]]] = {
+    "boolean": _boolean,
+    "float": _float,
+    "double": _float,
+    "date": _date,
+    "timestamp": _time,
+    "timestamp_ntz": _local_time,
+    "binary": _binary,
 }

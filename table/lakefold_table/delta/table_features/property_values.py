@@ -15,6 +15,7 @@ from lakefold_table.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 SHOWN: Final = 50
 """How many characters of a value an outcome contains."""
 _UNITS: Final = {**UNITS_MS, "microsecond": 0}
@@ -75,6 +76,11 @@ PROPERTIES: Final[Mapping[str, ValueKind]] = {
     "delta.tuneFileSizesForRewrites": SWITCH,
 }
 """The kinds of the values of properties. Those of other properties are not looked at."""
+
+
+def number_of(text: str | None) -> int | None:
+    """Returns the number that a property is, None if it is none of at most 18 digits."""
+    return int(text) if text and _NUMBER.fullmatch(text) else None
 
 
 def value_faults(configuration: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:

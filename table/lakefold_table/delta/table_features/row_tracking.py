@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.table_actions import CommitInfo, DomainMetadata
-from lakefold_table.delta.json_text import is_long, parse_object, to_json
+from lakefold_table.delta.json_text import LONGEST, is_long, parse_object, to_json
 from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.errors import DamagedError
 
@@ -36,6 +36,8 @@ DOMAIN: Final = "delta.rowTracking"
 HIGH_WATER: Final = "rowIdHighWaterMark"
 NAMES: Final = (HIGH_WATER, "highWaterMark")
 """The names under which clients store the high-water mark: Delta's own clients use the first."""
+MOST_ROWS: Final = 1 << 40
+"""No file has more rows. Statistics that say more would use up the ids of a table."""
 _HINT: Final = "the domain must have the highest row id: restore the table to a version before"
 
 
@@ -53,6 +55,7 @@ class RowIds:
 
         Its statistics have the number of its rows, which `proposal_fault` checks. `is_restored`: a proposal
         that restores an earlier version adds it, so its rows have ids, which no tombstone may name any more.
+        Raises `DamagedError` if the table has used up its row ids.
         """
         known = self._ids(file)
         if known is None and is_restored and self._was_given(file):
@@ -61,6 +64,9 @@ class RowIds:
             return replace(file, base_row_id=known[0], default_row_commit_version=known[1])
         base = self._highest + 1
         self._highest += statistics_of(file).stored_rows or 0
+        if self._highest >= LONGEST:
+            message = f"no row ids are left after {base - 1} for the rows of {file.path!r}"
+            raise DamagedError(message, where=f"the domain {DOMAIN}", hint=_HINT)
         return replace(file, base_row_id=base, default_row_commit_version=self._version)
 
     def removed(self, file: RemoveFile) -> RemoveFile:

@@ -6,12 +6,12 @@ must know all changes that are listed.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.json_text import parse_object, to_json
 from lakefold_table.delta.table_features.columns import SchemaColumn, all_columns
+from lakefold_table.delta.table_features.simple_types import decimal_digits
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ WHOLE: Final = ("byte", "short", "integer", "long")
 """Whole numbers, each wider than those before."""
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 """The digits before the point of a decimal that has all values of a whole number, as Delta has it."""
-_DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*\)")
-_MOST_DIGITS: Final = 38
 
 
 @value()
@@ -50,7 +48,7 @@ def is_wider(before: str, after: str) -> bool:
     if after == "timestamp_ntz":
         return before == "date"
     wide = _digits(after)
-    if wide is None or sum(wide) > _MOST_DIGITS:
+    if wide is None:
         return False
     narrow = (_DIGITS[before], 0) if before in _DIGITS else _digits(before)
     return narrow is not None and narrow[0] <= wide[0] and narrow[1] <= wide[1] and before != after
@@ -58,8 +56,8 @@ def is_wider(before: str, after: str) -> bool:
 
 def _digits(kind: str) -> tuple[int, int] | None:
     """Returns the digits before and after the point of a decimal."""
-    match = _DECIMAL.fullmatch(kind)
-    return None if match is None else (int(match[1]) - int(match[2]), int(match[2]))
+    digits = decimal_digits(kind)
+    return None if digits is None else (digits[0] - digits[1], digits[1])
 
 
 def changes_of(column: SchemaColumn) -> tuple[TypeChange, ...] | None:

@@ -35,6 +35,7 @@ _RULES: Final = "unit/test_delta_writer_rules.py"
 _MOVED: Final = "unit/test_delta_data_change.py"
 _ROWS: Final = "unit/test_delta_rows.py"
 _COMMITS: Final = "unit/test_delta_commit_features.py"
+_HOSTILE: Final = "unit/test_delta_hostile.py"
 _CLUSTERED: Final = "unit/test_delta_clustering.py"
 _SHARED: Final = "unit/test_delta_sharing.py::test_proposals_share_a_commit_only_if_nothing_in_it_contradicts"
 _CHECKED: Final = (
@@ -135,6 +136,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     ),
     "Row Tracking": (
         ("files have `numRecords`", "needs row ids", _COMMITS),
+        ("no statistics use up the row ids", "more than a file can have", _HOSTILE),
         ("a committer gives row ids", "", f"{_COMMITS}::test_files_get_row_ids_in_their_order"),
         ("all files have ids when it is enabled", "has no row ids", _COMMITS),
         ("columns of ids keep their names", "changes from", _COMMITS),
