@@ -47,7 +47,7 @@ from lakefold_table.entry import BUILD_AGAIN, Conflict, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
 from lakefold_table.marks.batches import AppMark
-from lakefold_table.marks.marks import APP, MARKS_IN_DOMAIN, decode_marks
+from lakefold_table.marks.marks import APP, decode_marks
 from lakefold_table.nesting import neighbour_fault
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class DeltaDraft:
         time_ms = commit.time_us // 1000
         in_commit_ms = self._in_commit_ms(time_ms)
         marks = decode_marks(commit.metadata)
-        domain = self._marks_domain(commit, marks)
+        domain = self._marks_domain(commit)
         actions = self._merged(marks, domain, time_ms, in_commit_ms)
         info = self._info(commit, time_ms)
         change = self._metadata_change()
@@ -505,10 +505,8 @@ class DeltaDraft:
             once += [] if high_water is None else [high_water]
         return [*once, *self._apps(marks, time_ms), *removes, *adds, *changes]
 
-    def _marks_domain(self, commit: CommitMetadata, marks: Marks | None) -> DomainMetadata | None:
-        """Returns the domain that records the marks, None if commitInfo does: by features and rules."""
-        if marks is None or marks.rules < MARKS_IN_DOMAIN:
-            return None
+    def _marks_domain(self, commit: CommitMetadata) -> DomainMetadata | None:
+        """Returns the domain that records the marks, None if commitInfo does: the table has no domains."""
         has_domains = DOMAINS in writer_features(self._present().protocol)
         return marks_domain(commit.metadata) if has_domains else None
 
