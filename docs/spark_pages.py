@@ -130,7 +130,10 @@ store. What an option doesn't say comes from the environment of Spark's driver a
 SPARK_WRITE_NOTES = """\
 ## Modes
 
-- **`append`** adds the rows.
+- **`append`** adds the rows. If the committer refuses them because others changed the table's columns
+  while Spark wrote the files, these are proposed again as they are if the table only got nullable columns,
+  which are null in the rows. For any other change the write fails: run it again, it is written for the new
+  columns.
 - **`overwrite`** replaces all rows in one version; readers see the old rows or the new ones. The table
   keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. With `mergeSchema` it
   gets those that only the rows have as well, also with `replaceWhere`. An overwrite that was

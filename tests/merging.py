@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.operation import Operation
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
@@ -69,11 +70,15 @@ class Folding:
     def settings(self, **changes: int) -> WriteSettings:
         return WriteSettings(canonical(self.path), NO_BROKER, Topics(), **changes)  # type: ignore[arg-type]  # the test names the field
 
-    def build(self, operation: Operation, key: Key | None = None, **changes: int) -> Envelope | None:
-        """The envelope of a batch on the newest version."""
+    def view(self) -> View:
         view = read_view(canonical(self.path), {}, afresh=True)
         assert view is not None
-        return operation.build(view, key or Key("app", next(self.batches)), self.settings(**changes))
+        return view
+
+    def build(self, operation: Operation, key: Key | None = None, **changes: int) -> Envelope | None:
+        """The envelope of a batch on the newest version."""
+        key = key or Key("app", next(self.batches))
+        return operation.build(self.view(), key, self.settings(**changes))
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
         """What becomes of envelopes that are folded as a group."""

@@ -86,9 +86,10 @@ def test_other_columns_or_another_number_of_rows_differ(view: LanceView, columns
 
 def test_files_that_are_written_already_are_compared_too(view: LanceView) -> None:
     fragment = DataFragment(physical_rows=2, files=[DataFile(path="a", fields=[0, 5])])
+    target = view.target(ROWS.schema, WriteSettings(view.uri, KafkaConfig("localhost:9"), Topics()))
     columns = Schema(fields=view.fields)
     for operation in (
-        AppendWritten([fragment] * 2, 1),
+        AppendWritten([fragment] * 2, target, 1),
         OverwriteWritten([fragment], columns, keeps_schema=True),
     ):
         envelope = operation.build(view, KEY, WriteSettings(view.uri, KafkaConfig("localhost:9"), Topics()))

@@ -138,13 +138,13 @@ def test_an_append_names_the_version_for_which_its_files_were_written(table: Pat
     plan = plan_of(table)
     fragments = decoded_files(plan.target, [write_task(plan.target, [ROWS])])
     lance.write_dataset(pa.table({"n": [9], "s": ["y"]}), table, mode="append")
-    operation = AppendWritten(fragments, plan.read_version)
+    operation = AppendWritten(fragments, plan.target, plan.read_version)
     envelope = operation.build(view_of(table), KEY, plan.settings)
     assert operation.built
     assert envelope is not None
     assert envelope.lance.read_version == 1
     assert list(envelope.lance.append.fragments) == fragments
-    assert AppendWritten([], 1).build(view_of(table), KEY, plan.settings) is None
+    assert AppendWritten([], plan.target, 1).build(view_of(table), KEY, plan.settings) is None
 
 
 def test_an_overwrite_keeps_the_columns_or_brings_those_of_the_rows(table: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.partitions import divided
+from lakefold_ingest.delta.row_rules import RuledFitting
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.target import Target
 from lakefold_ingest.rows.text_lengths import parts_of
@@ -68,6 +69,10 @@ class ParquetTarget(Target):
         """See `Target.write`."""
         return _FileWriter(self).write(batches)
 
+    def writes_like(self, other: Target) -> bool:
+        """See `Target.writes_like`. What the table requires of rows was checked as they were written."""
+        return isinstance(other, ParquetTarget) and _form_of(self) == _form_of(other)
+
     def encoded(self, file: AddFile) -> bytes:
         """See `Target.encoded`."""
         return line_of(file).encode()
@@ -96,6 +101,11 @@ class ParquetTarget(Target):
 def schema_fitting(schema: pa.Schema) -> Fitting:
     """Returns how rows that have this schema already are written."""
     return Fitting(schema, tuple(range(len(schema))))
+
+
+def _form_of(target: ParquetTarget) -> tuple[object, ...]:
+    rules = target.fitting.rules if isinstance(target.fitting, RuledFitting) else ()
+    return target.fitting.schema, rules, target.partitions, target.stored_partitions, target.stored
 
 
 class _FileWriter:

@@ -60,6 +60,15 @@ class FragmentTarget(Target):
         """See `Target.write` and `write_fragments`."""
         return write_fragments(self, batches)
 
+    def writes_like(self, other: Target) -> bool:
+        """See `Target.writes_like`."""
+        return (
+            isinstance(other, FragmentTarget)
+            and self.fitting.schema.equals(other.fitting.schema, check_metadata=True)
+            and self.field_ids == other.field_ids
+            and self.data_storage_version == other.data_storage_version
+        )
+
     def encoded(self, file: DataFragment) -> bytes:
         """See `Target.encoded`."""
         return file.SerializeToString()

@@ -1,7 +1,8 @@
 """Batches whose files are written before their proposal is built, as Spark's data sources write them.
 
 Spark runs the tasks first, and then hands what they wrote to the driver. So these operations can't write the
-rows again for another schema: if the schema changes in between, the batch fails and is run again.
+rows again for another schema: if the schema changes in between so that the files don't fit it, the batch
+fails and is run again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_ingest.rows.target import WrittenFile
+    from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -45,25 +46,33 @@ class WrittenBefore:
 
 @dataclass(slots=True)
 class AppendWritten(WrittenBefore, KeepsBadRows):
-    """An `Operation` that adds files that were written for the schema of version `read_version`.
+    """An `Operation` that adds files that were written for `target`, the table at version `read_version`.
 
     `bad_rows`: rows that the tasks left out.
     """
 
     files: Sequence[WrittenFile]
+    target: Target
     read_version: int
     bad_rows: Sequence[pa.Table] = ()
-    attempts: int = field(default=1, init=False)
 
     def content(self, view: View) -> str:
         """Returns the content of the append, by what was written."""
         return self._content_of(view.append(new_key(), self.files))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
-        """Returns the proposal that adds the files, or None if there are none."""
-        del settings
+        """Returns the proposal that adds the files, or None if there are none.
+
+        After a refusal the files may be proposed as they are if they fit the table as it is now: if it only
+        got nullable columns, these are null in the batch's rows. Otherwise this raises `RetryError`, or
+        `InvalidError` if the rows don't fit the table any more.
+        """
         if not self.files:
             return None
+        if self.built:
+            if not view.target(self.target.fitting.schema, settings).writes_like(self.target):
+                raise _other_columns(view.uri)
+            self.read_version = view.version
         self.built = True
         return view.append(key, self.files, written_for=self.read_version)
 
@@ -108,8 +117,9 @@ def _rows(fragments: Sequence[DataFragment]) -> int:
 def check_columns(columns: Schema, view: LanceView) -> None:
     """Raises `RetryError` if the table has other columns than those for which files were written."""
     if list(view.fields) != list(columns.fields):
-        raise RetryError(
-            "the table's columns were changed while the rows were written",
-            where=view.uri,
-            hint="run the batch again: it is written for the new columns",
-        )
+        raise _other_columns(view.uri)
+
+
+def _other_columns(where: str) -> RetryError:
+    message = "the table's columns were changed while the rows were written"
+    return RetryError(message, where=where, hint="run the batch again: it is written for the new columns")

@@ -56,6 +56,13 @@ class Target(ABC):
         """
 
     @abstractmethod
+    def writes_like(self, other: Target) -> bool:
+        """Returns whether files that were written for the other target are as if written for this one.
+
+        Both are for batches with the same columns, of the same table at two versions.
+        """
+
+    @abstractmethod
     def encoded(self, file: WrittenFile) -> bytes:
         """Returns a written file as bytes, which tasks send to the driver."""
 

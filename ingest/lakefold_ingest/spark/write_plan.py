@@ -112,7 +112,7 @@ class WritePlan:
         self, files: Sequence[WrittenFile], bad_rows: pa.Table
     ) -> AppendWritten | OverwriteWritten | ReplaceWhere | ReplaceDelta:
         if self.mode is WriteMode.APPEND:
-            return AppendWritten(files, self.read_version, [bad_rows])
+            return AppendWritten(files, self.target, self.read_version, [bad_rows])
         if isinstance(self.target, ParquetTarget):
             where = "" if self.condition is None else self.condition.where
             return ReplaceDelta(files, self.columns.decode(), where, self.metadata)
