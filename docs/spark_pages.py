@@ -456,7 +456,8 @@ schema = (
   metadata.
 - **`lance-encoding:blob`** needs data files before version 2.2 (`dataStorageVersion=2.1`). With files of
   version 2.2 Lance stores blobs in another form, blob v2, which only pylance writes: a table with such a
-  column is not created, and rows for one that exists are refused by the name of the column.
+  column is not created, and values for one that exists are refused by the name of the column. Rows without
+  the column can be appended and inserted, and have null in it; rows can be deleted, but not updated.
 - **Other values** than texts are stored as JSON, and names that begin with two underscores, which Spark uses
   itself, are left out. A Delta table takes no metadata from Spark.
 """

@@ -99,6 +99,16 @@ def plain_field(field: pa.Field) -> pa.Field:
     return pa.field(field.name, _plain_type(field.type), field.nullable, complete_metadata(field) or None)
 
 
+def has_blob_v2(field: pa.Field) -> bool:
+    """Returns whether a field in storage types is or has a blob v2, which only pylance writes."""
+    inner = (field.type.field(index) for index in range(field.type.num_fields))
+    return _is_blob_v2(field) or any(map(has_blob_v2, inner))
+
+
+def _is_blob_v2(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode()
+
+
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     kind = storage_of(kind)
     if types.is_struct(kind):
@@ -136,7 +146,7 @@ def _near(name: str, names: Iterable[str]) -> str:
 def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
     """Yields the faults of a column of type `have` for the table's field."""
     want, have = field.type, storage_of(have)
-    if (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode():
+    if _is_blob_v2(field):
         yield (
             f"{path} is a blob of the type {BLOB_V2}, which only pylance writes; a new table with "
             "dataStorageVersion 2.1 has blobs that can be written"

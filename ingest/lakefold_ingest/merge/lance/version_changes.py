@@ -24,7 +24,7 @@ from lakefold_ingest.merge.read_version import (
     stored_schema,
     united_rows,
 )
-from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.fitting import Fitting, has_blob_v2
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.lance.scan.columns import is_blob
@@ -103,7 +103,7 @@ class LanceReadVersion(LanceRows, ReadVersion):
         )
         if changes.inserted.size:
             name_inserted_keys(update, view, batch, changes.inserted)
-        rows = RowsToWrite(self, stored_schema(view.schema), batch.rows, changes.rewritings, changes.inserted)
+        rows = RowsToWrite(self, into.fitting.schema, batch.rows, changes.rewritings, changes.inserted)
         _check_blobs(rows, view)
         update.new_fragments.extend(self._written_rows(into, rows))
         return part
@@ -182,8 +182,12 @@ def open_lance_version(view: LanceView, storage_options: Mapping[str, str]) -> L
 
 
 def whole_rows(view: LanceView, settings: TableSettings) -> FragmentTarget:
-    """Returns where and how rows with all columns of the table are written."""
-    schema = stored_schema(view.schema)
+    """Returns where and how rows with all columns of the table are written.
+
+    Columns that only pylance writes are left out: in new rows they are null.
+    """
+    stored = stored_schema(view.schema)
+    schema = pa.schema([field for field in stored if not has_blob_v2(field)], stored.metadata)
     return FragmentTarget(
         view.uri,
         Fitting(schema, tuple(range(len(schema)))),
@@ -226,10 +230,11 @@ def name_inserted_keys(
 
 
 def _check_blobs(rows: RowsToWrite, view: LanceView) -> None:
-    """Raises `InvalidError` if blobs of the table would have to be copied."""
-    blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)}
+    """Raises `InvalidError` if blobs of the table would have to be copied, or written by pylance."""
+    by_pylance = set(view.schema.names) - set(rows.schema.names)
+    blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)} | by_pylance
     for rewriting in rows.rewritings:
-        if rewriting.rows.addresses.size and blobs - rewriting.columns:
+        if rewriting.rows.addresses.size and blobs - (rewriting.columns - by_pylance):
             raise InvalidError(
                 f"rows with the blob columns {', '.join(sorted(blobs))} can't be updated yet",
                 where=view.uri,
