@@ -63,15 +63,12 @@ class Client(Protocol):
 
     def append(self, rows: pa.Table) -> float | None:
         """Adds rows."""
-        ...
 
     def delete(self, rows: pa.Table) -> float | None:
         """Deletes the rows with these ids."""
-        ...
 
     def update(self, rows: pa.Table) -> float | None:
         """Updates the rows with these ids."""
-        ...
 
 
 @dataclass(frozen=True)

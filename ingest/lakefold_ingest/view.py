@@ -181,11 +181,9 @@ class Evolution(Protocol):
         Raises `InvalidError` if a column can't be added, or if nothing has to be changed and the rows don't
         fit the table.
         """
-        ...
 
     def change(self, view: View, columns: BatchColumns, source: Source) -> SchemaChange:
         """Returns what has to be changed. Raises `InvalidError` if the rows would not fit the table then."""
-        ...
 
 
 class WriterFormat(Protocol):
@@ -198,31 +196,24 @@ class WriterFormat(Protocol):
 
         Raises `InvalidError` if the table uses features that a writer must know and this release doesn't.
         """
-        ...
 
     def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
         """Returns the proposal that creates the table with this schema. Raises `InvalidError`."""
-        ...
 
     def evolution(self, settings: TableSettings) -> Evolution:
         """Returns what fits a table's schema to a batch that is written with these settings."""
-        ...
 
     def record(self, envelope: Envelope, properties: Mapping[str, str]) -> None:
         """Adds properties that the version records to a proposal. Raises `InvalidError`."""
-        ...
 
     def built_again(self, envelope: Envelope) -> None:
         """Marks a proposal whose first attempt was refused."""
-        ...
 
     def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
         """Adds to an envelope what makes `version` the newest again; `newest`: of the table or branch now.
 
         Raises `InvalidError` if that can't be proposed, `VersionExpiredError` if files of it are gone.
         """
-        ...
 
     def new_files(self, envelope: Envelope) -> Iterable[tuple[int, Sequence[int]]]:
         """Yields for each fragment or file that a proposal adds its rows, and the bytes of its files."""
-        ...

@@ -64,7 +64,6 @@ class Part(Protocol):
 
     def look(self, state: DemoProgress, screen: Screen) -> None:
         """Shows the part's progress. Raises its error if it ended too early."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

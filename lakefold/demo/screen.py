@@ -25,11 +25,9 @@ class Screen(Protocol):
 
     def note(self, text: str, *, loud: bool = False) -> None:
         """Adds a line that stays; a `loud` line is emphasised."""
-        ...
 
     def refresh(self, state: DemoProgress) -> None:
         """Shows the progress of all parts. It may be called at any rate."""
-        ...
 
     def __enter__(self) -> Self: ...
 

@@ -96,11 +96,9 @@ class CompactionLog(Protocol):
 
     def ask(self, envelope: Envelope) -> Outcome:
         """Sends the envelope and returns its outcome. Raises `RetryError` if that is not known in time."""
-        ...
 
     def close(self) -> None:
         """Closes the connections."""
-        ...
 
 
 class RewriteResult(Protocol):
@@ -109,12 +107,10 @@ class RewriteResult(Protocol):
     @property
     def task(self) -> RewriteTask:
         """The task."""
-        ...
 
     @property
     def files(self) -> Sequence[str]:
         """The paths of the new files in the table."""
-        ...
 
 
 class TableRewriter(Protocol):
@@ -127,7 +123,6 @@ class TableRewriter(Protocol):
         or `VersionExpiredError` if a file can't be read, `RetryError` if the store can't be reached or is
         full, `InvalidError` if it refuses the files.
         """
-        ...
 
 
 class FormatSurveyor(Protocol):
@@ -139,7 +134,6 @@ class FormatSurveyor(Protocol):
         Raises `NotATableError` if there is no table, `InvalidError` if its policy is invalid or it uses
         features that this release doesn't know, `DamagedError` if it can't be read.
         """
-        ...
 
 
 class MaintenanceFormat(Protocol):
@@ -149,56 +143,44 @@ class MaintenanceFormat(Protocol):
 
     def surveyor(self, source: Source, settings: Mapping[str, str]) -> FormatSurveyor:
         """Returns the surveyor of a branch. `settings`: those of the policy, as `policy_of` takes them."""
-        ...
 
     def rewriter(self, survey: TableSurvey, limits: TaskLimits) -> TableRewriter:
         """Returns an object that runs the tasks of a plan in this process. Nothing is opened yet."""
-        ...
 
     def rewrite(self, survey: TableSurvey, results: Sequence[RewriteResult]) -> Envelope:
         """Returns the proposal of these results, built on the version of the survey."""
-        ...
 
     def propose_covered(
         self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
     ) -> Result:
         """Proposes the results of tasks whose fragments are among `TableSurvey.covered`, together."""
-        ...
 
     def new_ids(self, survey: TableSurvey, results: Sequence[RewriteResult], answer: Result) -> Iterable[int]:
         """Returns the ids of the fragments that a committed proposal of these results has added."""
-        ...
 
     def names(self, survey: TableSurvey, fragment_ids: Collection[int]) -> list[int | str]:
         """Returns the names of these fragments for people."""
-        ...
 
     def optimize_indices(self, survey: TableSurvey) -> None:
         """Brings all indices of the table up to date. Is called only if one lacks rows."""
-        ...
 
     def waiting(self, envelope: Envelope) -> WaitingEntry:
         """Returns what a proposal of this format needs while it waits in the log."""
-        ...
 
     def files_of(self, envelope: Envelope) -> Iterable[str]:
         """Returns the paths of the files that a proposal names in the table's own folders."""
-        ...
 
     def is_unique(self, path: str) -> bool:
         """Returns whether the file at this path has a random name, so that no other file has it."""
-        ...
 
     def rewritten_ids(self, survey: TableSurvey, rewritten: Collection[int | str]) -> set[int]:
         """Returns the ids of fragments that waiting compactions replace. `rewritten`: of `WaitingEntry`."""
-        ...
 
     def clean_up_takes(self, storage: Storage, files: Collection[str], now: float) -> bool:
         """Returns whether the format's clean-up of versions may remove one of these unnamed files.
 
         `now`: in seconds since 1970.
         """
-        ...
 
     def unnamed(
         self, survey: TableSurvey, waiting: AbstractSet[str], refused: AbstractSet[str], now: float
@@ -207,4 +189,3 @@ class MaintenanceFormat(Protocol):
 
         `waiting`, `refused`: the files of proposals that wait or were refused. `now`: in seconds since 1970.
         """
-        ...

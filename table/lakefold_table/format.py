@@ -259,46 +259,37 @@ class State(Protocol):
     @property
     def version(self) -> int:
         """The version's number; that of a table's first version is `Format.first_version`."""
-        ...
 
     @property
     def time_us(self) -> int:
         """The version's time in microseconds since 1970."""
-        ...
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The table's metadata, marks included."""
-        ...
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties of the version's own transaction; empty if it has none."""
-        ...
 
     @property
     def uuid(self) -> str:
         """The uuid of the version's own transaction; empty if it is unknown."""
-        ...
 
     @property
     def keeps_metadata(self) -> bool:
         """Whether the table's metadata are known to be those of the version before."""
-        ...
 
     @property
     def proves_marks(self) -> bool:
         """Whether another client's version shows that its marks are those of the last committer's version."""
-        ...
 
     def lost_marks(self, *, has_all: bool) -> str:
         """Returns why its marks may be lost, "" if nothing shows it. `has_all`: no older one is gone."""
-        ...
 
     @property
     def restored(self) -> int:
         """The older version that this version restored together with its metadata, 0 if it is no Restore."""
-        ...
 
     @property
     def missing_files(self) -> tuple[str, ...]:
@@ -306,37 +297,30 @@ class State(Protocol):
 
         Empty once it is complete, and if no file can complete it. See `Format.decode`.
         """
-        ...
 
     @property
     def history_start(self) -> int:
         """The version since which it is known what each version did."""
-        ...
 
     @property
     def is_clone(self) -> bool:
         """Whether this version begins a clone or a branch, whose marks are those of another table."""
-        ...
 
     @property
     def branch(self) -> str:
         """The branch that this is a version of; empty on the main branch."""
-        ...
 
     @property
     def format(self) -> str:
         """The name of its format, as of `Format.name`."""
-        ...
 
     @property
     def memory_bytes(self) -> int:
         """About how many bytes of memory the state takes."""
-        ...
 
     @property
     def schema(self) -> object:
         """The schema, as it is put into `Fetched.schemas`."""
-        ...
 
 
 class Draft(Protocol):
@@ -348,22 +332,18 @@ class Draft(Protocol):
         Returns None, and changes nothing, if the entry is valid but can't share this version with the entries
         that were added before.
         """
-        ...
 
     @property
     def version(self) -> int:
         """The number of the version in the making; final after an entry was accepted."""
-        ...
 
     @property
     def restored(self) -> int:
         """The version that the entry added last restores, 0 if it is no Restore."""
-        ...
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The table's metadata after these entries, without the marks of this version."""
-        ...
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
@@ -371,16 +351,13 @@ class Draft(Protocol):
 
         The version since which comes first. The version in the making is included.
         """
-        ...
 
     @property
     def first_ids(self) -> tuple[int, int]:
         """The first fragment id and the first row id that this version may assign; 0 without such ids."""
-        ...
 
     def finish(self, commit: CommitMetadata) -> tuple[State, Publication]:
         """Returns the next version. Without any accepted entry it changes nothing but the marks."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +408,6 @@ class Format(Protocol[S]):
     @property
     def operations(self) -> Collection[str]:
         """The names of operations that metrics distinguish. A producer may send any other name."""
-        ...
 
     @property
     def is_data_name(self) -> Callable[[str], bool] | None:
@@ -440,28 +416,23 @@ class Format(Protocol[S]):
         Such files may be there before the table has a version. None if data files are only in folders that no
         format uses for anything else.
         """
-        ...
 
     @property
     def manifests(self) -> ManifestNaming | None:
         """How versions are named that an external manifest store commits, None if no such store has any."""
-        ...
 
     @property
     def refs(self) -> RefFiles | None:
         """The files of tags and branches, None if the format has none."""
-        ...
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:
         """Returns the proposal of this format that an envelope holds, None if it holds none."""
-        ...
 
     def unknown_kind(self, envelope: Envelope) -> str:
         """Describes why only a newer release can fold this envelope's proposal; empty if this release can.
 
         Called for envelopes that hold a proposal of this format.
         """
-        ...
 
     def parse_large(
         self, data: bytes, content: Content, allow: Callable[[int], None]
@@ -472,23 +443,18 @@ class Format(Protocol[S]):
         `allow` is called with the bytes of memory that folding it takes, before anything is decoded that
         takes as much; what it raises is raised.
         """
-        ...
 
     def memory_to_fold(self, content: Content) -> int:
         """Returns about how many bytes of memory it takes to fold a proposal that is decoded whole."""
-        ...
 
     def head_length(self, start: bytes) -> int:
         """Returns how many bytes the head of a version's file takes, by its first bytes; 0 if unknown."""
-        ...
 
     def head(self, start: bytes) -> VersionHead | None:
         """Returns the head in the first bytes of a version's file, None if the file begins without a head."""
-        ...
 
     def detect(self, names: Iterable[str]) -> Naming | None:
         """Returns the naming that the file names in `folder` follow, None if none of them is a version."""
-        ...
 
     def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> S:
         """Returns the state that the file of a version at `path` holds. Raises `DamagedError`.
@@ -497,22 +463,18 @@ class Format(Protocol[S]):
         this is called again, with all the files that were named so far, until none is missing. A name that
         ends with `/` is that of a folder, whose content is the names in it, one in each line (`content_at`).
         """
-        ...
 
     def requirements(self, state: S | None, entries: Sequence[Entry]) -> Requirements:
         """Returns what `draft` must see to fold these entries."""
-        ...
 
     def summarize(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> VersionSummary:
         """Returns what the version in the file at `path` did; cheaper than `decode`. Raises `DamagedError`.
 
         `files`: as of `decode`.
         """
-        ...
 
     def with_history(self, state: S, older: Iterable[VersionSummary]) -> S:
         """Returns the state with what `older` did: the versions right before its history, newest first."""
-        ...
 
     def follow_foreign(self, state: S, foreign: S, between: Sequence[VersionSummary] = ()) -> S:
         """Returns `foreign`, which another client made after `state`, with what is known of earlier versions.
@@ -520,7 +482,6 @@ class Format(Protocol[S]):
         `between`: the versions between the two, oldest first. If a version is missing, nothing is known of
         those before it.
         """
-        ...
 
     def files_after(self, state: S, kept: object = None) -> FilesAfter:
         """Returns files that make it quicker to open the table, once this version is published.
@@ -529,26 +490,21 @@ class Format(Protocol[S]):
         without them everything stays the same. `kept`: `FilesAfter.kept` of the last version of the table of
         which this committer has stored such files.
         """
-        ...
 
     def check_writable(self, state: S, where: str = "") -> None:
         """Raises `InvalidError` if the table uses features that this release can't write."""
-        ...
 
     def grouping_rule(self, state: S | None) -> GroupingRule:
         """Returns the rule by which neighbouring entries may share the version after `state`."""
-        ...
 
     def recalling(self, recorded: RecordedVersion) -> RecallingFormat[S]:
         """Returns the format as it judges the entries of a version that it made before.
 
         What the store contained then is taken from the version, as far as it says that.
         """
-        ...
 
     def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
         """Returns how the stored file of a version differs from the version that was folded again."""
-        ...
 
     def draft(self, state: S | None, observed: Fetched, entries: Sequence[Entry] = ()) -> Draft:
         """Begins the version after `state` (None: the table does not exist yet).
@@ -556,7 +512,6 @@ class Format(Protocol[S]):
         `entries`: those that will be added. They affect only speed: some questions are asked for all of them
         together.
         """
-        ...
 
 
 class RecallingFormat(Format[S], Protocol[S]):

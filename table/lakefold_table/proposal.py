@@ -24,38 +24,31 @@ class TableProposal(Protocol):
     @property
     def format(self) -> str:
         """The name of its format, as of `Format.name`."""
-        ...
 
     @property
     def uuid(self) -> str:
         """The uuid that its writer gave it, its key if the envelope has no app id. Empty if it has none."""
-        ...
 
     @property
     def read_version(self) -> int:
         """The version that it was built on, 0 if it names none."""
-        ...
 
     @property
     def operation(self) -> str:
         """The format's name of the operation, empty if it names none."""
-        ...
 
     @property
     def begins_table(self) -> bool:
         """Whether the proposal begins a table or a branch, though its envelope has no `create`."""
-        ...
 
     def rows_by_fragment(self) -> Mapping[str, Bitmap]:
         """Returns the rows that it deletes or moves, as far as it names them, by the name of their fragment.
 
         Raises `DamagedError` if they can't be decoded.
         """
-        ...
 
     def content(self) -> str:
         """Returns what stays the same whenever the same rows are sent again, empty if that is unknown."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

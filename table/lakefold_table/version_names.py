@@ -15,15 +15,12 @@ class Naming(Protocol):
     @property
     def folder(self) -> str:
         """The folder that holds them."""
-        ...
 
     def path(self, version: int) -> str:
         """Returns the path of a version's file."""
-        ...
 
     def parse(self, name: str) -> int | None:
         """Returns the version that a file name denotes, None for other files."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

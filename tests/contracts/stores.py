@@ -45,7 +45,6 @@ class Site(Protocol):
 
     def open(self, below: str = "") -> Storage:
         """A store whose root is this place, or a folder below it."""
-        ...
 
 
 @dataclass(frozen=True)

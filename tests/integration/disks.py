@@ -37,20 +37,16 @@ class Disk(Protocol):
     @property
     def folder(self) -> Path:
         """The files on it."""
-        ...
 
     @property
     def interpreter(self) -> tuple[str, ...]:
         """What Python must run as a committer that writes there. Empty if any committer will do."""
-        ...
 
     def fill(self) -> None:
         """Leave no room for another byte."""
-        ...
 
     def mend(self) -> None:
         """As it was before."""
-        ...
 
 
 @dataclass

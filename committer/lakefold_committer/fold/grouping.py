@@ -42,7 +42,6 @@ class Grouping(Protocol):
 
     def grouping_rule(self, state: Any) -> GroupingRule:  # noqa: ANN401 - a state of its own
         """See `Format.grouping_rule`."""
-        ...
 
 
 def first_group(

@@ -36,26 +36,21 @@ class LogReader(Protocol):
     @property
     def log(self) -> LogId:
         """Which log this is."""
-        ...
 
     @property
     def topic(self) -> str:
         """The topic's name."""
-        ...
 
     @property
     def position(self) -> int:
         """The offset that is read next."""
-        ...
 
     @property
     def connected(self) -> bool:
         """Whether the broker answers."""
-        ...
 
     def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
         """Returns the next messages, to be verified. Empty after `timeout_s` seconds without any."""
-        ...
 
     def confirm_messages(self) -> None:
         """Waits until all that was polled is known to have come from the verified log. For any thread.
@@ -63,11 +58,9 @@ class LogReader(Protocol):
         It must be called before anything is published or reported that follows from the messages. Raises
         `GapError` if they may be from another log, `RetryError` if no broker answers.
         """
-        ...
 
     def end_offset(self) -> int:
         """Returns the offset after the log's last message."""
-        ...
 
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
         """Returns the messages at the first of these ascending offsets. For any thread, one at a time.
@@ -75,7 +68,6 @@ class LogReader(Protocol):
         It returns at least one message, and stops once they have `max_bytes`. Raises `RetryError` if no
         broker answers, `GapError` if the log doesn't hold them any more.
         """
-        ...
 
 
 class OutcomeReporter(Protocol):
@@ -84,12 +76,10 @@ class OutcomeReporter(Protocol):
     @property
     def outcomes_offset(self) -> int:
         """The offset after the last outcome that is known to be in the outcomes topic."""
-        ...
 
     @property
     def owner(self) -> Owner | None:
         """The committer that reports, numbered after those before it. None if committers aren't numbered."""
-        ...
 
     def report(
         self,
@@ -99,7 +89,6 @@ class OutcomeReporter(Protocol):
         offset_metadata: OffsetMetadata,
     ) -> int:
         """Reports all of it at once or nothing. Returns the offset after the last outcome in its topic."""
-        ...
 
 
 class Stop(Protocol):
@@ -107,11 +96,9 @@ class Stop(Protocol):
 
     def is_set(self) -> bool:
         """Returns whether it was asked to stop."""
-        ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for at most `timeout` seconds until it is asked to stop. Returns whether it was asked."""
-        ...
 
 
 class Runtime(Protocol):
@@ -120,34 +107,27 @@ class Runtime(Protocol):
     @property
     def running(self) -> int:
         """How many tasks were started whose `ended` was not called yet."""
-        ...
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
-        ...
 
     def wall(self) -> float:
         """Seconds since 1970."""
-        ...
 
     def pause(self, seconds: float, stop: Stop) -> None:
         """Waits for `seconds`, or until it is asked to stop."""
-        ...
 
     def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
         """Starts a task beside the loop. A later `wait` calls `ended` with what it returned or raised."""
-        ...
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until a task has ended, at most for `timeout_s` seconds, and calls its `ended`.
 
         Returns whether any task had ended.
         """
-        ...
 
     def close(self) -> None:
         """Starts no more tasks."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

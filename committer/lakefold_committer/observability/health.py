@@ -27,11 +27,9 @@ class ServedMetrics(Protocol):
     @property
     def registry(self) -> CollectorRegistry:
         """The metrics."""
-        ...
 
     def present_state(self) -> Mapping[str, Any]:
         """Returns what is known of tables now, the parked ones among them, for JSON. For any thread."""
-        ...
 
 
 class HealthServer:

@@ -27,15 +27,12 @@ class Traces(Protocol):
 
     def folded(self, group: Sequence[Entry], seconds: float) -> None:
         """Notes that this group was folded. It may be folded more than once, if a put was lost."""
-        ...
 
     def published(self, group: Sequence[Entry], version: int, seconds: float) -> None:
         """Notes that this group's version is published, and visible now."""
-        ...
 
     def answered(self, answers: Sequence[Answer], seconds: float) -> None:
         """Notes that these outcomes were reported."""
-        ...
 
 
 class Tracing(Protocol):
@@ -43,11 +40,9 @@ class Tracing(Protocol):
 
     def partition(self, log: LogId, topic: str) -> Traces:
         """Returns the traces of the work on this partition."""
-        ...
 
     def close(self) -> None:
         """Exports the remaining traces, for some seconds at most."""
-        ...
 
 
 class NoTraces:

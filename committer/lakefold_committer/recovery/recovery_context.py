@@ -39,7 +39,6 @@ class ReportedVersions(Protocol):
         of its branches. `table_id`: only commits into this table count (empty: into any table that was at
         `uri`). Raises `RetryError` if the outcomes can't be read now.
         """
-        ...
 
     def last_committed(self, uri: str) -> LastCommit | None:
         """Returns the last commit ever reported into the branch at root `uri`, including those of `add_own`.
@@ -48,11 +47,9 @@ class ReportedVersions(Protocol):
         exists, which any client can cause by sending a name. So only the first call reads the topic. Raises
         `RetryError` if the outcomes can't be read now.
         """
-        ...
 
     def add_own(self, uri: str, commit: LastCommit) -> None:
         """Adds a commit that this committer made itself; no other process reports from now on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

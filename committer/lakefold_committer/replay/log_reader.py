@@ -39,7 +39,6 @@ class Entries(Protocol):
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
         """Returns the entries of `log` at these offsets. Raises `EntriesGoneError` if any of them is gone."""
-        ...
 
 
 class Reader(Protocol):
@@ -49,15 +48,12 @@ class Reader(Protocol):
 
     def seek(self, offset: int) -> None:
         """Continues reading at `offset`. Raises `StopError` if the log does not reach it."""
-        ...
 
     def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
         """Returns the next messages; empty if none arrive within `timeout_s`."""
-        ...
 
     def end_offset(self) -> int:
         """Returns the offset after the log's last message."""
-        ...
 
 
 class FileEntries:

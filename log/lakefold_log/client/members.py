@@ -80,21 +80,18 @@ class Holder(Protocol):
 
         If `is_settled`, all that were revoked before are assigned again, to this process or to others.
         """
-        ...
 
     def taken(self, partitions: Sequence[int], patience_s: float) -> None:
         """Is called before other processes get these partitions, which must be released now.
 
         That may take `patience_s` seconds.
         """
-        ...
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Is called if the group took this process for dead: another may have these already.
 
         Returns at once.
         """
-        ...
 
 
 class Membership(Closing):

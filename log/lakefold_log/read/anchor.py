@@ -84,14 +84,12 @@ class PartitionContent(Protocol):
 
     def reach(self) -> Watermarks:
         """Returns the range of its offsets. Raises `RetryError` if no broker answers."""
-        ...
 
     def first(self, offset: int, below: int) -> Anchor | None:
         """Returns the first message from `offset` on, or None if there is none below offset `below`.
 
         Raises `RetryError` if that is not known now.
         """
-        ...
 
 
 def contradiction(content: PartitionContent, anchor: Anchor, below: int = 0) -> str:

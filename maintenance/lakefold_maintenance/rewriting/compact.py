@@ -41,11 +41,9 @@ class Progress(Protocol):
 
     def planned(self, tasks: Sequence[RewriteTask]) -> None:
         """Is called with the tasks that are about to be run."""
-        ...
 
     def done(self, task: RewriteTask) -> None:
         """Is called after each task, whatever its result."""
-        ...
 
 
 class NoProgress:

@@ -27,7 +27,6 @@ class RewriteEngine(Protocol):
         closed early begins no further task, and removes the files of tasks that it has not yielded, as far as
         they have ended.
         """
-        ...
 
 
 class InProcess:

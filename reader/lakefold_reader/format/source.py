@@ -113,20 +113,16 @@ class Schema(Protocol):
     @property
     def arrow(self) -> pa.Schema:
         """The Arrow schema in which rows are given."""
-        ...
 
     @property
     def names(self) -> list[str]:
         """The names of the columns at the top level, in order."""
-        ...
 
     def chosen(self, names: Sequence[str] | None) -> Self:
         """Returns the schema of these columns in their order (None: all). Raises `InvalidError`."""
-        ...
 
     def forms(self) -> Mapping[str, object]:
         """Returns a form for each column. A query may continue with a column whose form is equal."""
-        ...
 
 
 class VersionChange(Protocol):
@@ -135,36 +131,29 @@ class VersionChange(Protocol):
     @property
     def only_inserts(self) -> bool:
         """Whether the inserted rows are all that happened to rows, values and columns."""
-        ...
 
     @property
     def rows(self) -> int | None:
         """How many rows were inserted. Returns None if that is not known without reading data."""
-        ...
 
     @property
     def weight(self) -> Weight:
         """The rows and bytes that the version counts for in the limits of a step."""
-        ...
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Returns the inserted rows.
 
         Raises `UnknownChangeError` if they can't be distinguished from others.
         """
-        ...
 
     def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Returns the rows of fragments in which every row is new."""
-        ...
 
     def feed(self, columns: Sequence[str] | None, misfits: Misfits) -> pa.RecordBatchReader:
         """Returns the change feed of this version alone."""
-        ...
 
     def is_appended(self) -> Callable[[ChangePart], bool]:
         """Returns a function that says whether a part of this version's feed has only appended rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +180,6 @@ class PartReader(Protocol):
 
     def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
         """Returns the rows of a part, batch by batch, in the schema of `FeedFormat.feed_schema`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,44 +195,35 @@ class FeedFormat(Protocol):
 
     def end(self, source: Source, version: int) -> FeedEnd:
         """Returns a feed's end at this version. Raises `VersionExpiredError` if it is gone."""
-        ...
 
     def end_of(self, summaries: Sequence[VersionSummary], schema: Schema) -> FeedEnd:
         """Returns a feed's end at the last of these versions, whose schema is known already."""
-        ...
 
     def pinned_end(self, version: int, schema: Schema) -> FeedEnd:
         """Returns a feed's end at a version that no longer exists and whose schema was kept."""
-        ...
 
     def plan(self, source: Source, after: int, end: FeedEnd, rewritten: Rewritten) -> Iterator[ChangePart]:
         """Returns what the versions after `after` up to the end did. Raises as `lakefold.changes`."""
-        ...
 
     def plan_summaries(
         self, source: Source, summaries: Sequence[VersionSummary], end: FeedEnd, rewritten: Rewritten
     ) -> Iterator[ChangePart]:
         """Returns what these consecutive versions did. Their summaries were read before."""
-        ...
 
     def plan_content(self, source: Source, version: int, to: int) -> Iterator[ChangePart]:
         """Returns all rows of a version as inserts, in the columns of version `to`."""
-        ...
 
     def schema(self, columns: Schema) -> pa.Schema:
         """Returns the Arrow schema of a feed with these columns. Raises `InvalidError` if names collide."""
-        ...
 
     def columns(self, schema: Schema, names: Sequence[str] | None) -> Schema:
         """Returns the columns that a feed shows.
 
         They are these columns of its end; an empty list means none. Raises `InvalidError`.
         """
-        ...
 
     def reader(self, source: Source, columns: Schema, misfits: Misfits) -> PartReader:
         """Reads parts of a feed in these columns of its end."""
-        ...
 
 
 class ScanUnit(Protocol):
@@ -253,7 +232,6 @@ class ScanUnit(Protocol):
     @property
     def bytes(self) -> int:
         """About how many bytes of data files the unit has."""
-        ...
 
 
 class Snapshot(Protocol):
@@ -262,83 +240,66 @@ class Snapshot(Protocol):
     @property
     def state(self) -> State:
         """The version itself."""
-        ...
 
     @property
     def schema(self) -> Schema:
         """The version's schema."""
-        ...
 
     @property
     def fragment_count(self) -> int:
         """The number of fragments of the version."""
-        ...
 
     def fragment_sizes(self) -> Iterator[FragmentSize]:
         """Returns the size of each fragment. No data file is read."""
-        ...
 
     def data_files(self) -> Iterator[tuple[str, int | None]]:
         """Returns the path of each data file that it needs, with its bytes; None if they are not recorded."""
-        ...
 
     def touched(self, conflict: Conflict) -> NamedEvidence:
         """Returns the fragments and fields that the evidence of a conflict names, as far as it knows them."""
-        ...
 
     def fragment_rows(self, names: Sequence[str]) -> dict[str, FragmentRows]:
         """Returns the rows of these fragments by name; names that no fragment has are left out.
 
         Raises `DamagedError`, and `FileNotFoundError` if a file of deleted rows is gone.
         """
-        ...
 
     @property
     def physical_rows(self) -> int:
         """The number of rows in its data files, deleted rows included."""
-        ...
 
     @property
     def config(self) -> Mapping[str, str]:
         """The table's configuration."""
-        ...
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features that readers or writers of this version must know."""
-        ...
 
     @property
     def roots(self) -> tuple[Root, ...]:
         """The places outside of the table that its files may be in."""
-        ...
 
     @property
     def storage_version(self) -> str:
         """The version of the format of its data files."""
-        ...
 
     def indices(self) -> tuple[IndexInfo, ...]:
         """Returns the version's indices by name. Raises `DamagedError`."""
-        ...
 
     def count_rows(self, where: str | None) -> int:
         """Returns the number of rows for which the filter holds."""
-        ...
 
     def reader(
         self, columns: Sequence[str] | None, where: str | None, part: RowRange
     ) -> pa.RecordBatchReader:
         """Returns the rows, batch by batch."""
-        ...
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """Returns the rows with these ids, in their order."""
-        ...
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
         """Returns the values of a blob column in these rows, as files."""
-        ...
 
 
 class ReaderFormat(Protocol):
@@ -358,68 +319,55 @@ class ReaderFormat(Protocol):
 
         Returns None if no version is among them.
         """
-        ...
 
     def summary(
         self, source: Source, version: int, *, whole: bool, first: int | None
     ) -> VersionSummary | None:
         """See `Source.summary`."""
-        ...
 
     def schema(self, summary: VersionSummary) -> Schema | None:
         """Returns the schema of a version, or None if it is that of the version before and was not read.
 
         Raises `DamagedError` if the fields make no schema.
         """
-        ...
 
     def change(
         self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool
     ) -> VersionChange:
         """Returns what a version did. `whole`: its whole content counts as inserted."""
-        ...
 
     def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
         """Returns how many rows and files a version added and removed.
 
         `record`: what its committer recorded.
         """
-        ...
 
     def open(self, source: Source, version: int) -> Snapshot:
         """Reads a version. Raises `NotATableError`, `VersionExpiredError`, `DamagedError`, `InvalidError`."""
-        ...
 
     @property
     def feed(self) -> FeedFormat:
         """The change feeds of this format."""
-        ...
 
     def scan_units(self, source: Source, version: int) -> Sequence[ScanUnit]:
         """Returns the pieces of a version, in order. Raises `VersionExpiredError`."""
-        ...
 
     def scan(
         self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
     ) -> Iterator[pa.RecordBatch]:
         """Returns the rows of these pieces for which the filter `where` holds."""
-        ...
 
     def answers_filters(self, summary: VersionSummary) -> bool:
         """Returns whether a scan with a filter on values picks the rows that the filter would pick."""
-        ...
 
     def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
         """Removes these versions and the files that only they need."""
-        ...
 
     def branch_root(self, branch: str) -> str:
         """Returns the folder of a branch, relative to the root of the main branch.
 
         Empty for the main branch.
         """
-        ...
 
     def check_branch_name(self, name: str) -> None:
         """Raises `InvalidError` for a name that no branch can have."""
-        ...

@@ -78,20 +78,16 @@ class News(Protocol):
     @property
     def connected(self) -> bool:
         """Whether this object would receive a report now."""
-        ...
 
     @property
     def last_error(self) -> str:
         """Why this object is not connected."""
-        ...
 
     def wait(self, seconds: float) -> int:
         """Returns the newest version that was reported within `timeout_s` seconds, 0 if none was."""
-        ...
 
     def close(self) -> None:
         """Stops listening."""
-        ...
 
 
 @dataclass(frozen=True)

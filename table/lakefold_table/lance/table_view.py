@@ -18,12 +18,10 @@ class StoredTable(Protocol):
     @property
     def head(self) -> Manifest:
         """The manifest without fragments."""
-        ...
 
     @property
     def fragments(self) -> Fragments:
         """All fragments."""
-        ...
 
 
 class TableView(Protocol):
@@ -36,35 +34,27 @@ class TableView(Protocol):
     @property
     def base_ids(self) -> frozenset[int]:
         """As of `VersionBuilder.base_ids`."""
-        ...
 
     @property
     def stable_row_ids(self) -> bool:
         """As of `VersionBuilder.stable_row_ids`."""
-        ...
 
     @property
     def highest_id(self) -> int | None:
         """As of `VersionBuilder.highest_id`."""
-        ...
 
     @property
     def indices(self) -> Sequence[IndexMetadata]:
         """As of `VersionBuilder.indices`."""
-        ...
 
     def content(self, path: str) -> bytes | None:
         """As of `VersionBuilder.content`."""
-        ...
 
     def get(self, ids: Collection[int]) -> dict[int, DataFragment]:
         """As of `VersionBuilder.get`."""
-        ...
 
     def each(self, ids: Iterable[int]) -> Iterator[DataFragment]:
         """As of `VersionBuilder.each`."""
-        ...
 
     def present(self, ids: Collection[int]) -> set[int]:
         """As of `VersionBuilder.present`."""
-        ...

@@ -48,23 +48,18 @@ class ManifestStore(Protocol):
 
     def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
         """Records a version that isn't recorded. Raises `DoubtfulPutError` if the answer was lost."""
-        ...
 
     def put_if_present(self, base: str, recorded: ManifestRecord) -> bool:
         """Replaces the record of a version. Does nothing and returns False if the version isn't recorded."""
-        ...
 
     def get(self, base: str, version: int) -> ManifestRecord | None:
         """Returns the record of a version, or None."""
-        ...
 
     def newest(self, base: str) -> Iterator[ManifestRecord]:
         """Yields the records of the table's versions, the newest first, without detached versions."""
-        ...
 
     def forget(self, base: str) -> None:
         """Removes all records of the table, those of detached versions too.
 
         The newest other version is last.
         """
-        ...

@@ -57,35 +57,28 @@ class Storage(Protocol):
     @property
     def uri(self) -> str:
         """The canonical URI of the root."""
-        ...
 
     @property
     def cheap_size(self) -> bool:
         """Whether `size` takes microseconds (a local disk), so that checking each file is cheap."""
-        ...
 
     def get(self, path: str) -> bytes:
         """Returns the whole object. Raises `FileNotFoundError` if it doesn't exist.
 
         Raises `InvalidError`, before it reads it, if it has more than `MOST_WHOLE` bytes.
         """
-        ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Returns `length` bytes from `start`, fewer at the object's end. Raises `FileNotFoundError`."""
-        ...
 
     def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
         """Returns the last `length` bytes (the whole object if it is shorter) and the object's size."""
-        ...
 
     def size(self, path: str) -> int | None:
         """Returns the object's size in bytes, or None if it doesn't exist."""
-        ...
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """Returns `size` for each path, as fast as this store can (in parallel over a network)."""
-        ...
 
     def stored_at(self, path: str) -> int | None:
         """Returns when the object was stored, in microseconds since 1970 by the store's clock.
@@ -94,7 +87,6 @@ class Storage(Protocol):
         know how long something took. The first in-commit timestamp of a Delta table is later than it
         (Delta fact 6.6).
         """
-        ...
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """Stores the joined buffers under a name that is not taken yet, durably, atomically.
@@ -104,11 +96,9 @@ class Storage(Protocol):
         survives a crash too, so that the caller may act on what it reads there. Raises `DoubtfulPutError` if
         the answer was lost.
         """
-        ...
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """Stores the joined buffers under this name, durably, replacing any such object atomically."""
-        ...
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yields the objects directly inside the folder `prefix` (no recursion), in the order of their names.
@@ -117,25 +107,21 @@ class Storage(Protocol):
         the iterator is read, so taking the first few of many thousands is cheap even if each size costs a
         call.
         """
-        ...
 
     def names(self, prefix: str) -> Sequence[str]:
         """Returns the names of the objects that `list` would yield, in any order, without their sizes.
 
         For folders of a hundred thousand objects.
         """
-        ...
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """Returns whether any object exists below the root: whether the folder is in use.
 
         `besides`: names directly at the root that don't count, with all below them.
         """
-        ...
 
     def delete(self, path: str) -> None:
         """Removes the object. Does nothing if it doesn't exist."""
-        ...
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """Makes these objects survive a crash of the machine, whichever process wrote them.
@@ -145,7 +131,6 @@ class Storage(Protocol):
         outside the table that what they hold is committed. Raises `FileNotFoundError` if an object is
         missing.
         """
-        ...
 
 
 @runtime_checkable
@@ -158,7 +143,6 @@ class SyncsOthers(Protocol):
         For the thousands of files that proposals name: each is synced once, and so are the folders that hold
         them. Paths that don't exist or are no objects are skipped.
         """
-        ...
 
 
 @runtime_checkable
@@ -170,7 +154,6 @@ class GetsTogether(Protocol):
 
         Raises `InvalidError` if one of them can't be read: a path or a link leaves the root, for instance.
         """
-        ...
 
 
 @runtime_checkable
@@ -184,7 +167,6 @@ class PutsTogether(Protocol):
         When this returns, all objects survive a crash of the machine, those that existed before too. If it
         raises, any of them may have been stored.
         """
-        ...
 
 
 @runtime_checkable
@@ -198,7 +180,6 @@ class BeginsPuts(Protocol):
         raise. On a local disk a crash of the machine may remove the object or leave it empty: use it only for
         objects whose content is stored durably elsewhere.
         """
-        ...
 
 
 @runtime_checkable
@@ -210,7 +191,6 @@ class PutsOnceSure(Protocol):
 
         What `sure` raises is raised, and the object then doesn't exist. It may be called more than once.
         """
-        ...
 
 
 @runtime_checkable
@@ -219,7 +199,6 @@ class ReplacesKnown(Protocol):
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
         """Returns what `get` does, and an etag that no other content under this name has."""
-        ...
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
         """Puts the object as `put` does if it still has this etag, atomically.
@@ -227,7 +206,6 @@ class ReplacesKnown(Protocol):
         Returns False if it has another or is gone. Raises `DoubtfulPutError` if the answer was lost. A server
         that doesn't know such a condition may ignore it or refuse the request (`InvalidError`).
         """
-        ...
 
 
 @runtime_checkable
@@ -236,7 +214,6 @@ class ListsFolders(Protocol):
 
     def folders(self, prefix: str) -> Sequence[str]:
         """Returns the names of the folders directly inside `prefix`, in any order, without links."""
-        ...
 
 
 @runtime_checkable
@@ -248,7 +225,6 @@ class ListsSomeFolders(Protocol):
 
         Names of objects count as well. A folder that is not named held no object when it was listed.
         """
-        ...
 
 
 @runtime_checkable
@@ -258,14 +234,12 @@ class NamesObstacles(Protocol):
     @property
     def uri(self) -> str:
         """The canonical URI of the root."""
-        ...
 
     def obstacle(self, path: str) -> str:
         """Returns what has this name if it is no object ("a folder").
 
         Returns "" if nothing has it, or an object.
         """
-        ...
 
 
 @runtime_checkable
@@ -278,11 +252,9 @@ class ListsInOrder(Protocol):
 
         Lance clients know the same stores, and write no hint of the newest version there.
         """
-        ...
 
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
         """Returns the first of the names that `list` would yield, at most `count`, in their order."""
-        ...
 
 
 @runtime_checkable
@@ -295,7 +267,6 @@ class ChecksConditions(Protocol):
         Called before the first version is put. A server that passed is not tried again in this process.
         Raises `RetryError` if it could not be tried now.
         """
-        ...
 
 
 @runtime_checkable
@@ -304,7 +275,6 @@ class ListsAll(Protocol):
 
     def everything(self) -> Iterator[str]:
         """Yields the paths of all objects below the root, however deep, in any order."""
-        ...
 
 
 @runtime_checkable
@@ -319,7 +289,6 @@ class RecordsElsewhere(Protocol):
 
         The newest is removed last. A file of a version counts as that version without a record.
         """
-        ...
 
 
 def etag_of(data: bytes) -> str:

@@ -43,15 +43,12 @@ class SyncCalls(Protocol):
 
     def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int:
         """Opens a file or a folder."""
-        ...
 
     def fsync(self, fd: int) -> None:
         """Waits until a file or a folder is on the disk."""
-        ...
 
     def close(self, fd: int) -> None:
         """Closes a descriptor."""
-        ...
 
 
 class Calls(SyncCalls, Protocol):
@@ -59,29 +56,23 @@ class Calls(SyncCalls, Protocol):
 
     def writev(self, fd: int, buffers: Sequence[Buffer], /) -> int:
         """Writes buffers and returns how many bytes were written."""
-        ...
 
     def link(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
         """Gives a file another name. Fails if the name is taken."""
-        ...
 
     def rename(
         self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...
     ) -> None:
         """Gives a file another name, replacing any file that has it."""
-        ...
 
     def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
         """Removes a name."""
-        ...
 
     def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None:
         """Advises the system how a file's bytes will be used."""
-        ...
 
     def mkdir(self, path: str, mode: int = ..., *, dir_fd: int | None = ...) -> None:
         """Creates a folder."""
-        ...
 
 
 class WrittenOutCalls:

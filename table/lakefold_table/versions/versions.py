@@ -531,7 +531,6 @@ class KeepsVersions(Protocol):
 
     def detect(self, names: Iterable[str]) -> Naming | None:
         """Returns the naming of the versions among these names of `folder`, None if there are none."""
-        ...
 
 
 F = TypeVar("F", bound=KeepsVersions)

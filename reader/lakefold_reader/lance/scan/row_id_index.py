@@ -60,7 +60,6 @@ class RowIndex(Protocol):
 
     def find(self, ids: Numbers) -> Found:
         """Returns all addresses at which a row with such an id was written, deleted rows included."""
-        ...
 
 
 def row_index_of(state: LanceState) -> RowIndex:

@@ -51,11 +51,9 @@ class SeekableFile(Protocol):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Returns `size` bytes, fewer at the end of the file."""
-        ...
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Sets where the next byte is read, and returns it."""
-        ...
 
 
 def parquet_actions(
