@@ -1,4 +1,4 @@
-"""How long an honest proposal waits behind a flood: of names that are no tables, of Appends that cost much.
+"""How long an honest proposal waits behind a flood: of names that are not tables, of Appends that cost much.
 
 A partition has the proposals of many writers. What a single writer sends, by mistake or on purpose, may take
 its own time and not that of the others. So each flood is sent at once, then a small Append to a table that is

@@ -67,7 +67,7 @@ def age(path: Path, versions: int) -> None:
     file = decode_file(newest.read_bytes())
     marks = decode_marks(file.head.table_metadata)
     if marks is None or file.transaction is None:
-        raise ValueError(f"{newest} is no version of a committer's")
+        raise ValueError(f"{newest} is not a version of a committer's")
     file.head.version = versions
     file.head.table_metadata.update(replace(marks, version=versions).encode())
     file.transaction.read_version = versions - 1

@@ -19,7 +19,7 @@ from lakefold.spark import sink
 
 TABLE, TOPIC = "accounts.lance", "bank.public.accounts"
 ACCOUNTS, CHANGES = 50, 1_000
-# `lsn` is no column of the source: the table keeps it, so that it knows which events are old.
+# `lsn` is not a column of the source: the table keeps it, so that it knows which events are old.
 COLUMNS = pa.schema({"id": pa.int64(), "owner": pa.string(), "cents": pa.int64(), "lsn": pa.int64()})
 
 

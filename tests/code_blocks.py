@@ -3,7 +3,7 @@
 Blocks of `sh` and `python` are run in the order of their page (`tests/integration/test_pages.py`), unless the
 first line is a comment that begins with "# needs": it says to the reader what the block needs, such as a
 cluster, and `tests/integration/test_blocks_with_needs.py` says how far it is tried. A block that is a whole
-program of `examples/` is run by the examples' test. `text` and `mermaid` are no code. The page of Python's
+program of `examples/` is run by the examples' test. `text` and `mermaid` are not code. The page of Python's
 names has the code of docstrings, which `tests/integration/test_docstrings.py` runs.
 """
 

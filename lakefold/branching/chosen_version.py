@@ -59,7 +59,7 @@ class VersionChoice:
             as_of=self.point.as_of,
             at_position=self.point.at_position,
         )
-        # Opening it shows that it exists and is no stray file.
+        # Opening it shows that it exists and is not a stray file.
         version = table_of(source, number).version
         return ChosenVersion(source, *main_and_branch(source), version)
 

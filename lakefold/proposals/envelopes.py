@@ -65,7 +65,7 @@ def delta_envelope(table: str, actions: Path, more: Mapping[str, Any]) -> Envelo
     """Returns an envelope for a Delta table with the actions in a file, one JSON object on each line.
 
     `more`: other options of `propose` about the actions, by their names. Raises `InvalidError` if the file
-    has a line that is no JSON object; the content of the actions is checked when they are folded.
+    has a line that is not a JSON object; the content of the actions is checked when they are folded.
     """
     envelope = Envelope(table=canonical(table))
     proposal = envelope.delta

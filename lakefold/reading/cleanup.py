@@ -28,7 +28,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     name = "age"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Returns the duration. Raises `click.BadParameter` if `value` is no duration."""
+        """Returns the duration. Raises `click.BadParameter` if `value` is not a duration."""
         match = _AGE.fullmatch(str(value))
         if match is None:
             self.fail(f"{value!r} is not an age; write it as 14d, 12h, 30m or 0s", param, ctx)

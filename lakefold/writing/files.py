@@ -165,7 +165,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        # The name of a column that is no UTF-8 fails when it is decoded.
+        # The name of a column that is not UTF-8 fails when it is decoded.
         raise InvalidError(f"the file can't be read: {error}", where=str(path)) from error
     except OSError as error:
         raise failure(error, str(path)) from error

@@ -1,6 +1,6 @@
-"""Distinguishes a lack of memory from bytes that are no message: protobuf raises one error for both.
+"""Distinguishes a lack of memory from bytes that are not a message: protobuf raises one error for both.
 
-Bytes that are no message are refused or reported as damaged for good. A process with too little memory now
+Bytes that are not a message are refused or reported as damaged for good. A process with too little memory now
 may have enough later, so nothing may be answered then.
 """
 

@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A message of the log that is no entry: it gets an Invalid outcome and a dead-letter message."""
+    """A message of the log that is not an entry: it gets an Invalid outcome and a dead-letter message."""
 
     position: Position
     time_us: int

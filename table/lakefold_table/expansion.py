@@ -63,7 +63,7 @@ class Content(NamedTuple):
 def check_expansion(data: bytes, kind: type[Message], span: range | None = None) -> None:
     """Raises `DecodeError` if a message, or the part of `data` in `span`, would take much memory.
 
-    `kind` is the message's type. Bytes that are no message need not be detected here.
+    `kind` is the message's type. Bytes that are not a message need not be detected here.
     """
     span = range(len(data)) if span is None else span
     if len(span) <= UNSEEN:
@@ -75,7 +75,7 @@ def content_of(data: bytes, kind: type[Message]) -> Content:
     """Returns how much a message of this type holds; to be called before it is decoded.
 
     The result depends on the bytes alone. Takes a few megabytes of memory. Raises `DecodeError` if the bytes
-    are no message, `MemoryError` if not even those megabytes are left.
+    are not a message, `MemoryError` if not even those megabytes are left.
     """
     try:
         return count_parts(data, kind, range(len(data)), len(data))
@@ -88,7 +88,7 @@ def count_parts(data: bytes, kind: type[Message], span: range, most: int) -> Con
     """Returns how much the message of this type in `span` of the bytes holds.
 
     The protobuf library takes a million small fields apart, a portion at a time. Raises `DecodeError` if
-    there are more than `most` messages, or the bytes are no message.
+    there are more than `most` messages, or the bytes are not a message.
     """
     counting = _Counting(len(span), most)
     open_parts = [counting.parts(data, span, cast("Descriptor", kind.DESCRIPTOR))]
@@ -169,7 +169,8 @@ class _Counting:
     def _add(self, messages: int) -> None:
         self.messages += messages
         if self.messages > self._most:
-            raise DecodeError(f"{self._size} bytes hold over {self._most} messages: no client writes so many")
+            message = f"{self._size} bytes hold more than {self._most} messages, which no client writes"
+            raise DecodeError(message)
 
     def _note(self, field: FieldDescriptor | None) -> None:
         """Records which field of a oneof is set."""

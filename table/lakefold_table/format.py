@@ -46,16 +46,17 @@ class Requirements:
 
     All paths are relative to the table's root, unless noted.
 
-    `sizes`: files whose size is needed. `listed`: more of them, for an entry with so many files that they are
-    read in portions, and once only. `unknown_sizes`: those of `sizes` that no proposal gives, so that the
-    next version takes them from the store. `folders`: those whose files are needed, for entries that list no
-    files. `tails`: files whose last bytes are needed, each with the largest number of bytes. `contents`:
-    files whose content is needed, each with the largest size that it may have; a path in the table, or the
-    whole URI of a file elsewhere. `schemas`: older versions whose schema is needed. `states`: whole versions,
-    each by the root of its table (empty: this table) and its number. `operations_since`: what all later
-    versions did is needed. `bases`: paths and URIs below which files of the table will be from now on, to be
-    checked whether tables are allowed there. `neighbours`: roots above or below the one at which an entry
-    begins a table, to be checked whether they hold other tables. `times`: files whose time is needed.
+    `sizes`: files whose size is needed. `listed`: more of them, for an entry whose files are too many to be
+    read at once: they are read in portions, and once only. `unknown_sizes`: those of `sizes` that no proposal
+    gives, so that the next version takes them from the store. `folders`: those whose files are needed, for
+    entries that list no files. `tails`: files whose last bytes are needed, each with the largest number of
+    bytes. `contents`: files whose content is needed, each with the largest size that it may have; a path in
+    the table, or the whole URI of a file elsewhere. `schemas`: older versions whose schema is needed.
+    `states`: whole versions, each by the root of its table (empty: this table) and its number.
+    `operations_since`: what all later versions did is needed. `bases`: paths and URIs below which files of
+    the table will be from now on, to be checked whether tables are allowed there. `neighbours`: roots above
+    or below the one at which an entry begins a table, to be checked whether they hold other tables. `times`:
+    files whose time is needed.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -289,7 +290,7 @@ class State(Protocol):
 
     @property
     def restored(self) -> int:
-        """The older version that this version restored together with its metadata, 0 if it is no Restore."""
+        """The older version that this version restored with its metadata, 0 if it is not a Restore."""
 
     @property
     def missing_files(self) -> tuple[str, ...]:
@@ -339,7 +340,7 @@ class Draft(Protocol):
 
     @property
     def restored(self) -> int:
-        """The version that the entry added last restores, 0 if it is no Restore."""
+        """The version that the entry added last restores, 0 if it is not a Restore."""
 
     @property
     def metadata(self) -> Mapping[str, str]:

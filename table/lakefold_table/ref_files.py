@@ -73,7 +73,7 @@ class RefFiles:
     `tags`, `branches`: their folders. `ref_name`: the tag or branch that has a file of this name, None for
     other files. The functions `check_` raise `InvalidError` for a name that no tag, or no new tag, can have.
     Those that decode a file are called with its content and its URI, and raise `DamagedError`;
-    `decode_origin`: with the file of a branch's first version, None if that is no clone. `naming`: how the
+    `decode_origin`: with the file of a branch's first version, None if that is not a clone. `naming`: how the
     versions of a branch are named, by the names of their files.
     """
 

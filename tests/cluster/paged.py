@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
 
 SECRET: Final = "lakefold-console"  # noqa: S105 - the name of a Secret
-_TOKEN: Final = "a token, with characters that are no base64"  # noqa: S105 - of this test alone
+_TOKEN: Final = "a token, with characters that are not base64"  # noqa: S105 - of this test alone
 _PORT: Final = 8080
 _PATHS: Final = ("/", "/assets/console.js", "/api/overview", "/api/tables", "/api/events")
 _UNAUTHORIZED: Final = 401

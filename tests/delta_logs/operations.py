@@ -325,7 +325,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-EMPTY: Final = Refusal("the proposal has no actions", "a version that says nothing is no change of a table")
+EMPTY: Final = Refusal("the proposal has no actions", "a version without actions would change nothing")
 DROPPED: Final = Refusal("takes the feature vacuumProtocolCheck", "proposals that wait may rely on it")
 IDENTITY: Final = Refusal("identityColumns", "two proposals would generate the same values")
 VARIANT: Final = Refusal("variantType", "nothing here writes or reads such values")

@@ -128,7 +128,7 @@ def record(judge: DeltaSpark, history: str, folder: Path) -> None:
 
 
 def _contents(table: Path, *, with_log: bool) -> dict[str, str]:
-    """The deletion vectors of a table, and the files of its log that are no commits, packed."""
+    """The deletion vectors of a table, and the files of its log that are not commits, packed."""
     patterns = ["**/deletion_vector*.bin"]
     if with_log:
         patterns += [f"{FOLDER}/*checkpoint*", f"{FOLDER}/_sidecars/*"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120
 STOP_SECONDS = 120
 NEW_PROCESS = ("-m", "lakefold")
-"""What Python runs in a process that is no copy of another."""
+"""What Python runs in a process that is not a copy of another."""
 _ALL_SPANS = """
 from lakefold.cli import main
 from lakefold_committer.observability import spans

@@ -121,7 +121,7 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
             bench.bootstrap, bench.names.transactions, bench.uri().encode(), b"\xff\xffno envelope"
         )
         good = bench.propose(append(bench.uri(), rows([7]), 1))
-        # Nobody waits for the answer to a message that is no proposal.
+        # Nobody waits for the answer to a message that is not a proposal.
         until(lambda: position in {each.position.offset for each in bench.outcomes()}, "its answer")
         refused = [outcome for outcome in bench.outcomes() if isinstance(outcome.result, Invalid)]
     expected = {

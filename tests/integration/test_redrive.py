@@ -102,7 +102,7 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
     assert (document["state"], document["proposal"]) == ("invalid", None)
     documents(capsys, "explain", uri, "loader:2", *flags, *group, code=2)
 
-    # In the order of the reports: what is no proposal waits for no table.
+    # In the order of the reports: what is not a proposal waits for no table.
     first, second = sorted(documents(capsys, "redrive", *flags), key=_offset)
     assert (first["table"], first["app_id"], first["batch_id"]) == (uri, "loader", 1)
     assert (first["operation"], first["position"]["offset"]) == ("append", 0)

@@ -345,7 +345,7 @@ def test_a_second_query_with_the_same_app_id_is_noticed(
         (tmp_path / "events" / f"{n}.json").write_text(json.dumps({"n": n}))
 
     def both(frame: DataFrame, batch: int) -> None:
-        # In a thread of its own, so that it is no part of this query.
+        # In a thread of its own, so that it is not part of this query.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(other, spark.createDataFrame([(100 + batch,)], "n long"), batch).result()
         own(frame, batch)

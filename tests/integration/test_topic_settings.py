@@ -132,7 +132,7 @@ def test_markers_of_transactions_explain_a_hole(
 def test_a_committer_folds_what_transactional_writers_send(
     stage: Stage, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was aborted is no gap. A count covers a whole fetch, so not each marker needs a count."""
+    """What was aborted is not a gap. A count covers a whole fetch, so not each marker needs a count."""
     counted: list[RecordCount] = []
 
     def count(*asked: Any) -> RecordCount:  # noqa: ANN401 - as it is called

@@ -395,7 +395,7 @@ def test_values_that_debezium_s_types_do_not_have_are_bad_rows(typed: Folding) -
     wrong = [RAW | {"price": "no base64"}, RAW | {"zoned": "yesterday"}, RAW | {"born": 2**40}]
     error = refusal(typed, messages(*[with_schema(row, KINDS) for row in (*wrong, RAW)]), format_)
     assert (error.rows, set(error.columns)) == (3, {"price", "zoned", "born"})
-    assert "it is no Date of Debezium" in str(error)
+    assert "it is not a Date of Debezium" in str(error)
 
 
 def test_two_types_of_a_column_in_one_batch_are_an_error(typed: Folding) -> None:

@@ -357,7 +357,7 @@ def test_a_branch_says_what_it_is_made_from(source: Path) -> None:
     transaction.clone.ref_name = "side/one"
     result = folded(source / "tree/ours", transaction)
     assert isinstance(result, Invalid)
-    assert "is no branch, the clone calls it 'side/one'" in result.message
+    assert "is not a branch, the clone calls it 'side/one'" in result.message
     parent = source / "tree/side/one"
     transaction = branching(parent, "ours")
     transaction.read_version = transaction.clone.ref_version = 5

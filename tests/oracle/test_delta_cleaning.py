@@ -292,7 +292,7 @@ def test_versions_before_a_dropped_feature_go_up_to_any_checkpoint(
 
     protect(8, "six")
     assert cli.run(["cleanup", str(table), "--older-than", "0s"]) != 0
-    assert "is 'six', which is no version" in capsys.readouterr().err
+    assert "is 'six', which is not a version" in capsys.readouterr().err
     # Version 7 stays, as the last checkpoint is that of version 6: its features are looked at.
     features = [*listed["writerFeatures"], "of yesterday"]
     added = (log / f"{7:020}.json").read_bytes()

@@ -194,7 +194,7 @@ def test_no_more_of_a_file_is_read_than_is_needed(tmp_path: Path, monkeypatch: p
         ("id ~ 1", "was not expected"),
         ("secret(id)", "the function 'secret' is not known"),
         ("id + 1", "the filter gives int64"),
-        ("day = 'no date'", "'no date' is no value of the type date32"),
+        ("day = 'no date'", "'no date' is not a value of the type date32"),
         ("tags > 1", "can't be evaluated"),
         ("(" * 200 + "id = 1" + ")" * 200, "nested more than"),
         ("part LIKE part", "a pattern must be a constant text"),

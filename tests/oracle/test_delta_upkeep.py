@@ -138,7 +138,7 @@ def test_what_waits_in_the_log_is_not_rewritten_again(tmp_path: Path) -> None:
     assert around.waiting == WaitingProposals(1, version, frozenset(world.files))
     upkeep = around.upkeep(target_rows="40")
     assert upkeep.round(dry_run=True).compaction.tasks == 0
-    # A change of rows is no compaction, and an append without a read version needs no version.
+    # A change of rows is not a compaction, and an append without a read version needs no version.
     removes[0]["remove"]["dataChange"] = True
     around.waiting = waits(
         table.propose(*removes, read=version), table.propose(data_file(world.path, "a", 1))

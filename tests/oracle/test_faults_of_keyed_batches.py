@@ -119,7 +119,7 @@ FAULTS: Final[dict[str, tuple[Batch, str]]] = {
     "no key": (Batch(ONE, keys=()), "no key column is named"),
     "a key that is named twice": (Batch(ONE, keys=("id", "id")), "id is named twice"),
     "a column that the table lacks": (Batch(UNKNOWN_COLUMN), "more (int64) is not in the table"),
-    "a condition that is no SQL": (Batch(ONE, update_if="target.id >"), "'target.id >' can't be evaluated"),
+    "a condition that is not SQL": (Batch(ONE, update_if="target.id >"), "'target.id >' can't be evaluated"),
     "a condition on an unknown column": (
         Batch(ONE, update_if="source.nope > 1"),
         "'source.nope > 1' can't be evaluated",

@@ -24,7 +24,7 @@ def created(folder: Path, kind: str) -> Result:
 
 
 def opens(folder: Path) -> bool:
-    """Whether pylance shows the table's schema; its panics are no `Exception`."""
+    """Whether pylance shows the table's schema; its panics are not an `Exception`."""
     try:
         return lance.dataset(str(folder)).schema is not None
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Versions that several entries share: to others pylance is no milder than with the parts."""
+"""Versions that several entries share: to others pylance is not milder than with the parts."""
 
 from __future__ import annotations
 

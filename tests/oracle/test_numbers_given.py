@@ -1,4 +1,4 @@
-"""A number may come out of an array or a data frame, and what is no number is refused by name."""
+"""A number may come out of an array or a data frame, and what is not a number is refused by name."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_blob_column_is_named_by_a_text(tmp_path: Path) -> None:
     data = pa.table([pa.array([b"a"], pa.large_binary())], schema=pa.schema([blob]))
     lance.write_dataset(data, tmp_path / "t")
     table = lakefold.open(tmp_path / "t")
-    with pytest.raises(InvalidError, match="column: 5 is no name"):
+    with pytest.raises(InvalidError, match="column: 5 is not a name"):
         table.blobs(5, [0])  # type: ignore[arg-type]
     (actual,) = table.blobs("blob", np.array([0], np.int32))
     assert actual is not None

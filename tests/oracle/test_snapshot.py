@@ -280,12 +280,12 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         ({"limit": 1.5}, r"limit is 1\.5"),
         ({"limit": "3"}, "limit is '3'"),
         ({"offset": True}, "offset is True"),
-        ({"filter": 5}, "filter: 5 is no filter"),
-        ({"filter": ["id"]}, r"filter: \['id'\] is no filter"),
-        ({"columns": [1]}, "columns: 1 is no name"),
-        ({"columns": b"id"}, "columns: 105 is no name"),
-        ({"columns": 5}, "columns: 5 is no list of names"),
-        ({"columns": iter(["id"])}, "columns: .* is no list of names"),
+        ({"filter": 5}, "filter: 5 is not a filter"),
+        ({"filter": ["id"]}, r"filter: \['id'\] is not a filter"),
+        ({"columns": [1]}, "columns: 1 is not a name"),
+        ({"columns": b"id"}, "columns: 105 is not a name"),
+        ({"columns": 5}, "columns: 5 is not a list of names"),
+        ({"columns": iter(["id"])}, "columns: .* is not a list of names"),
     ],
 )
 def test_an_argument_of_another_kind_is_refused(
@@ -308,7 +308,7 @@ def test_a_number_is_no_truth_value_and_a_filter_may_be_an_expression(tmp_path: 
     with pytest.raises(InvalidError, match="5 can't be the name of a consumer"):
         lakefold.tail(uri, consumer=5)  # type: ignore[arg-type]
     table = lakefold.open(uri)
-    with pytest.raises(InvalidError, match="filter: 5 is no filter"):
+    with pytest.raises(InvalidError, match="filter: 5 is not a filter"):
         table.count_rows(5)  # type: ignore[arg-type]
     expression: Any = pc.field("id") > 7
     assert table.to_arrow(filter=expression).num_rows == table.count_rows(expression) == 14

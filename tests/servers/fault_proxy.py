@@ -183,7 +183,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), proxy.handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news."""
+        """A client that went away is not reported."""
 
 
 @dataclass

@@ -183,7 +183,7 @@ class Ledger:
             return
         line, data = self.line(uri), MemoryStorage(uri).get(path)
         if path in line.removed:
-            # It is no version of the branch, so no answer may name it.
+            # It is not a version of the branch, so no answer may name it.
             line.strays[path] = data
             return
         demand(path not in line.files, "one-commit-point", f"{uri}/{path} was published twice")

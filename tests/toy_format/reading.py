@@ -135,7 +135,7 @@ class ToyReader:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise DamagedError(f"this is no JSON: {error}", where=below(source.uri, path)) from error
+            raise DamagedError(f"this is not JSON: {error}", where=below(source.uri, path)) from error
         added = {key: value for line in lines for key, value in line.get("add", {}).items()}
         removed = sum(len(line.get("remove", ())) for line in lines)
         return VersionSummary(

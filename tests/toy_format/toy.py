@@ -443,7 +443,7 @@ def _parsed(data: bytes, where: str) -> tuple[dict[str, Any], list[dict[str, Any
     try:
         head, *lines = (json.loads(line) for line in data[HEAD_LINE:].splitlines())
     except ValueError as error:
-        raise DamagedError(f"the file is no log of a version: {error}", where=where) from error
+        raise DamagedError(f"the file is not a log of a version: {error}", where=where) from error
     return head, lines
 
 

@@ -322,7 +322,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", ["claims", "_lakefold"])
 def test_a_folder_of_claims_that_is_a_link_out_of_the_table_refuses_nothing(uri: str, name: str) -> None:
-    """It is no sender's: the table waits until the folder is what it was."""
+    """It is not a sender's: the table waits until the folder is what it was."""
     small = claimed(at(uri, append("a")))
     folder = Path(local_path(uri)) / FOLDER
     folder = folder if folder.name == name else folder.parent

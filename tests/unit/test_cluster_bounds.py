@@ -44,7 +44,7 @@ def test_a_package_of_another_major_release_is_named() -> None:
     assert KNOWN.keys() == set(PACKAGES)
     assert other_releases(KNOWN) == ""
     updated = {**KNOWN, "gcc": "4:12.9-1", "containerd": "1.7.1~ds1-1+deb12u9"}
-    # The epoch is no part of the release.
+    # The epoch is not part of the release.
     assert other_releases({**updated, "gcc": "5:12.2.0-3"}) == ""
     said = other_releases({**KNOWN, "runc": "2.0.1-1", "socat": ""})
     assert "runc 2.0.1-1 (known: 1.1.5), socat  (known: 1.7.4.4)" in said

@@ -46,5 +46,5 @@ def test_a_cursor_of_an_older_release_is_read() -> None:
     ],
 )
 def test_what_is_no_cursor(text: str) -> None:
-    with pytest.raises(InvalidError, match="this is no cursor"):
+    with pytest.raises(InvalidError, match="this is not a cursor"):
         Cursor.parse(text)

@@ -58,7 +58,7 @@ def test_an_action_beside_an_unknown_one_is_known() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b'{"add":{"path":"a"', "cut off or is no JSON"),
+        (b'{"add":{"path":"a"', "cut off or is not JSON"),
         (b'{"txn":{"appId":"\xff","version":1}}', "not UTF-8"),
         (b'{"txn":{"appId":"\\ud800","version":1}}', "not UTF-8"),
         (b"[1]", "object is expected, not an array"),
@@ -70,7 +70,7 @@ def test_an_action_beside_an_unknown_one_is_known() -> None:
         (b'{"txn":{"appId":"a","version":true}}', "version must be a 64-bit integer, not a boolean"),
         (b'{"txn":{"appId":"a","version":9223372036854775808}}', "must be a 64-bit integer"),
         (b'{"txn":{"appId":1,"version":1}}', "appId must be a string"),
-        (b'{"commitInfo":{"x":NaN}}', "NaN is no JSON number"),
+        (b'{"commitInfo":{"x":NaN}}', "NaN is not a JSON number"),
         (b'{"commitInfo":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "nested too deeply"),
         (text([metadata()])[:-1].replace(b'ation": {}', b'ation": {"a": 1}'), "an object of"),
         (text([add("a", {"storageType": "i"})])[:-1], "pathOrInlineDv is missing"),

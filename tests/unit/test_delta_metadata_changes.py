@@ -160,7 +160,7 @@ UNMERGED = {
 def merge(theirs: TableMetadata, ours: TableMetadata) -> TableMetadata | frozenset[str]:
     change = change_between(BEFORE, theirs)
     assert change is not None
-    # What was changed before that and back again is no change.
+    # What was changed before that and back again is not a change.
     return merged(ours, theirs, [MetadataChange({"a": "1"}, {"name": None}), change])
 
 

@@ -117,7 +117,7 @@ BROKEN: dict[str, tuple[Members, str]] = {
     "variantType": (described(field("x", "variant")), "needs the feature variantType"),
     "a protected version": (
         described(field("x"), **{PROTECTED: "-1"}),
-        "delta.requireCheckpointProtectionBeforeVersion is '-1', which is no version",
+        "delta.requireCheckpointProtectionBeforeVersion is '-1', which is not a version",
     ),
     "a format": (
         {"metaData": {**described(field("x"))["metaData"], "format": {"provider": "orc"}}},

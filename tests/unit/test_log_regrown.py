@@ -127,7 +127,7 @@ def test_a_position_without_an_entry_stops_the_committer(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("grown", [1, 2, 5])
 def test_an_accepted_loss_goes_back_to_the_last_entry_that_is_left(shelf: Shelf, grown: int) -> None:
-    """Also if the log ends before the marks: the entries below that are no evidence either."""
+    """Also if the log ends before the marks: the entries below that are not evidence either."""
     shelf.lose_from(2)
     shelf.append(*(here(append(f"x{number}")) for number in range(grown)), here(append("f4")))
     table = opened(shelf, accept=True)

@@ -1,4 +1,4 @@
-"""Names that are no tables are found out and refused together, and answered as if each had been opened.
+"""Names that are not tables are found out and refused together, and answered as if each had been opened.
 
 Promise: fair-shares (docs/operations.md).
 """

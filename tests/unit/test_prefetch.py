@@ -27,7 +27,7 @@ MANY = 200
 
 
 class Far:
-    """A store that is no local disk: it counts its reads, and calls `before` each of them."""
+    """A store that is not a local disk: it counts its reads, and calls `before` each of them."""
 
     cheap_size = False
 

@@ -123,7 +123,7 @@ def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> No
         assert expected in served
     with pytest.raises(InvalidError, match=f"0.0.0.0:{address.port}: metrics can't be served: .* in use"):
         serve(MetricsAddress(address.port, "0.0.0.0"))  # noqa: S104 - it is refused
-    with pytest.raises(InvalidError, match="70000 is no port"):
+    with pytest.raises(InvalidError, match="70000 is not a port"):
         MetricsAddress(70000)
 
 

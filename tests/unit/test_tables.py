@@ -1,4 +1,4 @@
-"""Tables on this machine are found without walking into what is no table."""
+"""Tables on this machine are found without walking into what is not a table."""
 
 from __future__ import annotations
 

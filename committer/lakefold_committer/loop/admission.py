@@ -1,7 +1,7 @@
 """Admits strangers, messages for names under which no table is open: reads them again, checks their names.
 
 The reader of old messages is shared with the tables that are open, so it is released before the names are
-checked. If a name is no table its messages are refused here, hundreds at a time. The others are added to
+checked. If a name is not a table its messages are refused here, hundreds at a time. The others are added to
 queues of tables, of which only some may be new at a time. The rest stays among the strangers.
 """
 
@@ -43,7 +43,7 @@ class PartitionIntake:
     """What the partition does with messages whose names were checked, and what it knows of its queues.
 
     `judge` adds a message to the queue of its name, which it creates if it doesn't exist. `refuse` takes the
-    outcome of a message whose name is no table. `has_queue`: whether a name has a queue. `new_queues`: how
+    outcome of a message whose name is not a table. `has_queue`: whether a name has a queue. `new_queues`: how
     many queues have entries whose table isn't known to exist.
     """
 

@@ -1,10 +1,10 @@
-"""Which of many names are no tables: they are checked together, and refused together.
+"""Which of many names are not tables: they are checked together, and refused together.
 
 A client may send proposals for any number of names. To open a table takes several requests and two tasks,
 even if no table exists. So names under which no table is open are checked many at a time: on a local disk
 with a system call for each, in a bucket with a listing for all in the same folder. A name under which nothing
-is stored is no table, and what was proposed for it is refused at once. Every other name, and every proposal
-that may create a table, is left to the queue that opens the table.
+is stored is not a table, and what was proposed for it is refused at once. Every other name, and every
+proposal that may create a table, is left to the queue that opens the table.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ _TERMS: Final = Terms(epoch=0)
 class CheckedNames:
     """What is known of the names of some messages after a check.
 
-    `refused`: the outcomes of those whose name is no table, by offset. `existing`: the hashes (`bucket_of`)
-    of names in the same folders under which something is stored. Their messages go before the others.
+    `refused`: the outcomes of those whose name is not a table, by offset. `existing`: the hashes
+    (`bucket_of`) of names in the same folders under which something is stored. Their messages go before the
+    others.
     """
 
     refused: Mapping[int, Outcome] = field(default_factory=dict)

@@ -60,7 +60,7 @@ MOST_IN_ROUND = 2048
 SUMMARY_SHARE = 20
 """Adding up the metrics of all queues takes at most this part (one twentieth) of the loop's time."""
 GATHER_SECONDS = 0.05
-"""How long refusals of names that are no tables are gathered before they are reported."""
+"""How long refusals of names that are not tables are gathered before they are reported."""
 MOST_BACKLOG = 4_000_000
 """How many offsets of waiting entries are kept. Beyond that nothing is polled."""
 GRACE_SECONDS = 8.0
@@ -373,7 +373,7 @@ class PartitionCommitter:
         return decode(message.value, message.key, at, message.time_us, self._source.formats)
 
     def _refuse_stranger(self, message: Message, read: Decoded, outcome: Outcome) -> None:
-        """Answers a message whose name is no table.
+        """Answers a message whose name is not a table.
 
         It is reported in this round, before a later message may create a table under that name: the table's
         record would not have this answer.
@@ -383,7 +383,7 @@ class PartitionCommitter:
             self._is_urgent = True
 
     def _refuse(self, message: Message, read: Undecodable) -> None:
-        """Answers a message that is no entry."""
+        """Answers a message that is not an entry."""
         fault = Invalid(read.message, read.hint)
         self._reporting.add(message, read, Outcome(read.position, read.table, fault))
 
@@ -443,7 +443,7 @@ class PartitionCommitter:
     def _report(self, stop: Stop, *, whole: bool = False) -> bool:
         """Reports the outcomes. Returns False if it was asked to stop while no broker was reachable.
 
-        Each report is a transaction of Kafka's. So while many names wait that are no tables, their refusals
+        Each report is a transaction of Kafka's. So while many names wait that are not tables, their refusals
         are gathered for a moment, unless all outcomes are to be reported now (`whole`).
         """
         since = self._runtime.now() - self._reporting.reported_at

@@ -149,7 +149,7 @@ class Tables:
     """The tables, by URI and branch (empty for the main branch).
 
     `refusal` returns why a table may not be folded into, by its URI alone; `open` opens it; `claims` fetches
-    the envelopes of claims. `name_check` checks which of many names are no tables (None: each is opened).
+    the envelopes of claims. `name_check` checks which of many names are not tables (None: each is opened).
     """
 
     formats: Formats

@@ -62,7 +62,7 @@ LARGE_AT_ONCE = 1
 OPENING_AT_ONCE = {True: 8, False: 16}
 """How many tables are opened at once: if something is stored at their roots, and if nothing is known to be.
 
-The other threads are for tables that are open. Names that are no tables may take long to open, and there may
+The other threads are for tables that are open. Names that are not tables may take long to open, and there may
 be any number of them, so tables don't wait for their turns.
 """
 
@@ -103,7 +103,7 @@ class TableScheduler:
     """Starts the next steps of queues and handles their results.
 
     `answer` is called with each group's entries and outcomes, once they hold, `refuse` with a message that
-    is no entry.
+    is not an entry.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Messages for names under which no table is open, kept as offsets in the order of the log.
 
-A client may send proposals for any number of names. Most of them are no tables, and to check that costs as
+A client may send proposals for any number of names. Most of them are not tables, and to check that costs as
 much as to fold a proposal. So only some names are checked at a time, and the tables that are open don't wait
 for them. A message is never taken before earlier messages for its own table.
 """
@@ -108,7 +108,7 @@ class UnopenedTables:
 
 
 def location_of(address: tuple[str, str] | None) -> Location | None:
-    """Returns the location of the table that a message names. Returns None if that is no name of a table."""
+    """Returns the location of the table that a message names. Returns None if that names no table."""
     if address is None or len(address[0]) > MAX_TABLE:
         return None
     try:

@@ -35,7 +35,7 @@ OUTCOMES = ("committed", "duplicate", "rejected", "invalid")
 CLAIM: Final = "claim"
 """The operation of a proposal that is stored beside its table: it is not known yet."""
 NONE: Final = "none"
-"""The operation of a message that is no proposal."""
+"""The operation of a message that is not a proposal."""
 OTHER: Final = "other"
 """An operation that no format names. A producer may send any text, and each one would be a series."""
 _NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations)

@@ -143,7 +143,7 @@ class Committer:
         """Why the committer isn't folding now. Empty while each of its partitions is folded.
 
         It also names a root that can't be used, though tables below the other roots are folded. A table that
-        is parked, whatever the reason, is no trouble of the process: `detail` names it.
+        is parked, whatever the reason, is not a fault of the process: `detail` names it.
         """
         return self._starting or self._trouble() or ("" if self._roots is None else self._roots.trouble)
 

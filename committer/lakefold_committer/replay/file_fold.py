@@ -69,7 +69,7 @@ def _is_on(branch: str, entry: Entry) -> bool:
 
 
 def _unbound(table: TableWriter, *, dry_run: bool) -> TableWriter:
-    """Returns the table. Raises `InvalidError` if it is bound to a Kafka log and this is no dry run."""
+    """Returns the table. Raises `InvalidError` if it is bound to a Kafka log and this is not a dry run."""
     bound = table.table.marks.position
     if bound is not None and not dry_run:
         raise InvalidError(

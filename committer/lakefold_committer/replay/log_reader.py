@@ -139,7 +139,7 @@ def _entry(log: LogId, offset: int, read: list[Decoded]) -> Entry:
     if not read:
         raise EntriesGoneError(f"no message is at {Position(log, offset)} any more")
     if not isinstance(read[0], Entry):
-        raise EntriesGoneError(f"the message at {Position(log, offset)} is no entry: {read[0].message}")
+        raise EntriesGoneError(f"the message at {Position(log, offset)} is not an entry: {read[0].message}")
     return read[0]
 
 

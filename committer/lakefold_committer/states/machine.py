@@ -29,7 +29,7 @@ E = TypeVar("E", bound=Named)
 class IllegalTransitionError(RuntimeError):
     """An event came in a state that has no transition for it.
 
-    The code that sent it is wrong, so this is no error of a table or a store: it ends the partition.
+    The code that sent it is wrong, so this is not an error of a table or a store: it ends the partition.
     """
 
 

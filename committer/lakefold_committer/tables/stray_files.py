@@ -1,4 +1,4 @@
-"""Stray files: files that a committer put among the versions too late, and that are no versions.
+"""Stray files: files that a committer put among the versions too late, and that are not versions.
 
 A put that arrives late succeeds if others have published later versions meanwhile and removed the old ones.
 Readers and committers recognise a stray file by `lakefold_table.versions.succession`. The committer that put

@@ -280,7 +280,7 @@ def _without_schema(message: bytes, known: dict[bytes, dict[str, DebeziumType]])
         start = re.match(_SCHEMA_BEGIN.decode(), text)
         schema, end = _JSON.raw_decode(text, 0 if start is None else start.end())
     except ValueError:
-        # Who parses the message reports that it is no JSON.
+        # Who parses the message reports that it is not JSON.
         return message
     middle = _PAYLOAD_BEGIN.match(text, end)
     if middle is None:

@@ -117,7 +117,7 @@ def _lines(texts: pa.Array) -> pa.Array:
 def _parse(lines: pa.Array, first: int, schema: pa.Schema) -> pa.ChunkedArray | None:
     """Returns the values of these lines, or None if they are not one object a line.
 
-    `first`: the number of the first line. Raises `pa.ArrowInvalid` if they are no JSON of these types.
+    `first`: the number of the first line. Raises `pa.ArrowInvalid` if they are not JSON of these types.
     """
     _, offsets, texts = lines.buffers()
     begin, end = np.frombuffer(offsets, np.int64)[[lines.offset, lines.offset + len(lines)]].tolist()

@@ -192,7 +192,7 @@ def names_of(columns: str | Iterable[str] | None, where: str) -> tuple[str, ...]
         return ()
     names: tuple[object, ...] = (columns,) if isinstance(columns, str) else tuple(columns)
     if not all(isinstance(name, str) and name for name in names):
-        raise InvalidError(f"{names!r} are no names of columns", where=where)
+        raise InvalidError(f"{names!r} are not names of columns", where=where)
     return cast("tuple[str, ...]", names)
 
 

@@ -47,7 +47,7 @@ def holds(
     """Returns for each condition whether it holds for each of `rows` pairs. None: it holds for all of them.
 
     `sides` has the rows of `source` and `target`, as far as they exist. A condition that is null for a pair
-    doesn't hold. Raises `InvalidError` naming a condition that is no condition on these columns.
+    doesn't hold. Raises `InvalidError` naming a condition that is not a condition on these columns.
     """
     given = [condition for condition in conditions if condition is not None]
     values = evaluated(dict(zip(map(_name, range(len(given))), given, strict=True)), sides, rows)
@@ -62,8 +62,8 @@ def holds(
 def satisfied(condition: str, rows: pa.Table, where: str) -> NDArray[np.bool_]:
     """Returns for each row whether the condition holds, which names the columns of `rows` themselves.
 
-    A condition that is null for a row doesn't hold. Raises `InvalidError` about `where` if it is no condition
-    on these columns.
+    A condition that is null for a row doesn't hold. Raises `InvalidError` about `where` if it is not a
+    condition on these columns.
     """
     values = _scanned({_name(0): condition}, rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))))
     if isinstance(values, Exception):

@@ -27,7 +27,7 @@ _OBJECT: Final = np.frombuffer(b"{}", np.uint8)
 
 
 def depth_of(text: bytes) -> int:
-    """Returns how many levels deep a text is nested, or more if it is no JSON."""
+    """Returns how many levels deep a text is nested, or more if it is not JSON."""
     levels = np.concatenate([[0], np.cumsum(_steps(text))])
     return int((levels - np.minimum.accumulate(levels)).max())
 

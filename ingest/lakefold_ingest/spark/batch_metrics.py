@@ -130,7 +130,9 @@ class MetricsAddress:
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 2**16:
-            raise InvalidError(f"{self.port} is no port", where="metrics_port", hint="give one below 65536")
+            raise InvalidError(
+                f"{self.port} is not a port", where="metrics_port", hint="give one below 65536"
+            )
 
 
 _lock = threading.Lock()

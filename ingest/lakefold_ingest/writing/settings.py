@@ -60,7 +60,7 @@ class WriteSettings(TableSettings):
         for name, values in _CHOICES.items():
             if getattr(self, name) not in values:
                 hint = "give " + " or ".join(f'"{value}"' for value in values if value)
-                raise InvalidError(f"{getattr(self, name)!r} is no value of {name}", where=name, hint=hint)
+                raise InvalidError(f"{getattr(self, name)!r} is not a value of {name}", where=name, hint=hint)
         if not 0 < self.max_unanswered <= MOST_UNANSWERED:
             message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
             raise InvalidError(message, where="max_unanswered")

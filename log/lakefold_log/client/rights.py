@@ -59,7 +59,7 @@ def on_transactional_id(name: str) -> tuple[Right, ...]:
 
 
 def lacking(code: int, rights: Iterable[Right]) -> Sequence[Right]:
-    """Returns the rights whose lack may cause an error with this code; none if the error is no refusal."""
+    """Returns the rights whose lack may cause an error with this code; none if the error is not a refusal."""
     return [right for right in rights if right.kind == _KINDS.get(code)]
 
 

@@ -1,6 +1,6 @@
 """Checks that a log still contains the entries that were read from it, by comparing an anchor.
 
-Offsets alone are no evidence. Kafka doesn't sync its files, so a power cut, or a copy that is restored,
+Offsets alone are not evidence. Kafka doesn't sync its files, so a power cut, or a copy that is restored,
 removes the end of a log; then writers append, and other entries get the offsets of the lost entries. Only the
 end can be lost: if the entry at an offset is the same as before, so is every entry below it. So a single
 entry is enough for each record, the last that it covers. The leader's epoch is weaker evidence, since a

@@ -1,8 +1,8 @@
 """Reads a partition in order, from a known offset, and never skips an entry.
 
 The start offset comes from verified records, not from Kafka's own memory of a group; if the log doesn't have
-exactly that offset the reader stops. An unreachable broker is no error: the reader keeps trying, reports it,
-and continues at the same offset.
+exactly that offset the reader stops. An unreachable broker is not an error: the reader keeps trying, reports
+it, and continues at the same offset.
 """
 
 from __future__ import annotations

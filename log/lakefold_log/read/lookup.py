@@ -146,7 +146,7 @@ class Lookup:
     def outcomes(self, matches: Callable[[Outcome], bool], trust: Trust) -> list[tuple[int, Outcome]]:
         """Returns the table's newest outcomes that `matches` accepts, each with its offset.
 
-        They end with the first that is no Duplicate. Those that `trust` doesn't accept are passed over.
+        They end with the first that is not a Duplicate. Those that `trust` doesn't accept are passed over.
         Raises `RetryError` if the time is too short to read all of them, `DamagedError` if a signed outcome
         is of a newer release's kind.
         """

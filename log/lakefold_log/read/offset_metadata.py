@@ -1,6 +1,6 @@
 """The metadata of a committed offset: evidence that a committer wrote it, and for which log.
 
-A bare offset is no evidence: any tool can move it, and it outlives the topic that it was meant for. So the
+A bare offset is not evidence: any tool can move it, and it outlives the topic that it was meant for. So the
 committer records in the offset's metadata what the offset depends on, and an offset without that is ignored.
 """
 
@@ -37,7 +37,7 @@ class OffsetMetadata:
     the outcomes partition again must begin at `outcomes_offset`, to know what was answered at or above it.
     `owner` committed it (None: an older release). `anchor` is the last entry that was read, to check that the
     log is still the same (None: an older release wrote it, or no entry was read). `outcomes_key` is the key
-    by which committers distinguish their outcomes (None: an older release wrote it); it is no evidence about
+    by which committers distinguish their outcomes (None: an older release wrote it); it is not evidence about
     the log, and does not count when two values are compared.
     """
 

@@ -1,6 +1,6 @@
 """The outcomes of all tables as committers report them, for a display of what happens.
 
-It is no evidence: who wrote an outcome is not checked, and messages that can't be read are left out. Whoever
+It is not evidence: who wrote an outcome is not checked, and messages that can't be read are left out. Whoever
 needs the outcome of a proposal waits for it (`outcomes.py`).
 """
 

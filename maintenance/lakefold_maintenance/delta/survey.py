@@ -158,5 +158,7 @@ def _bytes(text: str, where: str) -> str:
     size = file_size(text)
     if size is None:
         hint = "set it to bytes, or to a size as in `100mb`"
-        raise InvalidError(f"the property {FILE_SIZE} is {text!r}, which is no size", where=where, hint=hint)
+        raise InvalidError(
+            f"the property {FILE_SIZE} is {text!r}, which is not a size", where=where, hint=hint
+        )
     return str(size)

@@ -22,7 +22,7 @@ class Pacing:
         self._free_at = clock()
 
     def after(self, size: int, bytes_per_second: int) -> bool:
-        """Waits after work on `size` bytes; 0 bytes per second is no limit. Returns whether to go on."""
+        """Waits after work on `size` bytes; 0 bytes per second means no limit. Returns whether to go on."""
         if bytes_per_second:
             earliest = self._clock() - LONGEST_CREDIT_S
             self._free_at = max(self._free_at, earliest) + size / bytes_per_second

@@ -356,7 +356,7 @@ def _decoded(name: str, data: bytes, where: str, check_branch_name: Callable[[st
     )
     if len(data) > MOST_BYTES:
         raise DamagedError(
-            f"the file has more than {MOST_BYTES} bytes, so it is no consumer", where=where, hint=hint
+            f"the file has more than {MOST_BYTES} bytes, so it is not a consumer", where=where, hint=hint
         )
     try:
         content = json.loads(data)

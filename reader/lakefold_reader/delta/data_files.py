@@ -181,8 +181,8 @@ class DataFile:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields the values of these columns in a row group, each batch with its first row in the group.
 
-        There are several batches if texts get so many spaces that Arrow's arrays can't have them. `read`:
-        stored columns that were read.
+        There are several batches if texts with their spaces don't fit into one array of Arrow. `read`: stored
+        columns that were read.
         """
         if not columns:
             yield 0, without_columns(rows)

@@ -158,7 +158,7 @@ def schema_of(
     kind = parse_object(text.encode(), where)
     fields = kind.get("fields")
     if kind.get("type") != "struct" or not isinstance(fields, list):
-        raise DamagedError("the schema is no struct", where=where)
+        raise DamagedError("the schema is not a struct", where=where)
     columns = tuple(_column(field, where, is_mapped=is_mapped, by_id=by_id) for field in fields)
     names = {column.field.name: column.physical for column in columns}
     return DeltaSchema(columns, columns, tuple(names.get(name, name) for name in partition_columns))

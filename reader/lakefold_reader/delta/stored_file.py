@@ -65,7 +65,7 @@ def opened(source: Source, encoded: str, size: int) -> parquet.ParquetFile:
     """Opens the data file that a path of the log names. `size`: its bytes, as its action says.
 
     Raises `VersionExpiredError` if it was removed by a clean-up, `DamagedError` if it is missing otherwise or
-    is no Parquet file, and `NotBuiltError` if it is outside of the table.
+    is not a Parquet file, and `NotBuiltError` if it is outside of the table.
     """
     path, where = path_inside(encoded, source.uri), below(source.uri, encoded)
     if path is None:
@@ -79,4 +79,4 @@ def opened(source: Source, encoded: str, size: int) -> parquet.ParquetFile:
     except FileNotFoundError as error:
         raise removed_file(source, encoded) from error
     except (pa.ArrowException, OSError) as error:
-        raise DamagedError(f"the file is no Parquet file: {error}", where=where, hint=RESTORE) from error
+        raise DamagedError(f"the file is not a Parquet file: {error}", where=where, hint=RESTORE) from error

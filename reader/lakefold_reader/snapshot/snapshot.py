@@ -320,7 +320,7 @@ class Table:
         """
         if not isinstance(column, str):
             raise InvalidError(
-                f"{column!r} is no name", where="column", hint="give the name of a blob column"
+                f"{column!r} is not a name", where="column", hint="give the name of a blob column"
             )
         return self._snapshot.blobs(column, row_ids)
 

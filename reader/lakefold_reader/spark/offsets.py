@@ -55,7 +55,7 @@ class Offset:
         ):
             return cls(Cursor.parse(cursor), fragments)
         hint = "the checkpoint belongs to another source, or to a newer Lakefold"
-        raise InvalidError("this is no offset of a table", where=str(stored), hint=hint)
+        raise InvalidError("this is not an offset of a table", where=str(stored), hint=hint)
 
 
 def backwards(start: Offset, end: Offset, where: str) -> InvalidError:

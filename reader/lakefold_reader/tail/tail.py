@@ -543,7 +543,7 @@ class Tail(Closing, Iterator[Change]):
 
 
 def _seconds(timeout: object) -> float:
-    """Returns how long a step may wait. Raises `InvalidError` if this is no number of seconds."""
+    """Returns how long a step may wait. Raises `InvalidError` if this is not a number of seconds."""
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or math.isnan(timeout):
         raise InvalidError(f"timeout is {timeout!r}", hint="give seconds, or None to wait without end")
     return float(timeout)

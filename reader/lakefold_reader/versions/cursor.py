@@ -52,7 +52,7 @@ class Cursor:
         if not is_known or not MARK.fullmatch(mark):
             form = f"{FORM}:TABLE_ID:BRANCH:VERSION:MARK:FORK"
             hint = f'it looks like {form}; or give a version, "earliest" or "latest"'
-            raise InvalidError("this is no cursor", where=str(text), hint=hint)
+            raise InvalidError("this is not a cursor", where=str(text), hint=hint)
         return cls(unquote(parts[1]), unquote(parts[2]), int(parts[3]), mark, unquote(fork))
 
 

@@ -245,4 +245,4 @@ def _offset(value: int) -> int:
 
 
 def _no_position(text: str) -> InvalidError:
-    return InvalidError("this is no position of a log", where=text, hint=_HOW)
+    return InvalidError("this is not a position of a log", where=text, hint=_HOW)

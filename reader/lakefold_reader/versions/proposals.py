@@ -90,7 +90,7 @@ class RecordingVersion:
 class RecordedProposal:
     """What the table records. `branch` is its newest version's, `marks` those that count (positions-grow).
 
-    `outcomes` are recorded in versions, newest first; at most the last is no Duplicate. `version` is the
+    `outcomes` are recorded in versions, newest first; at most the last is not a Duplicate. `version` is the
     version that contains the proposal or records its refusal, if it still exists. `committed_in`: a version
     that the marks name (0: they say that it was folded, not where), None if they have no such key. `first`
     and `last` are the versions that were read, `oldest` is the oldest version left.
@@ -108,7 +108,7 @@ class RecordedProposal:
 
     @property
     def decisive(self) -> Outcome | None:
-        """The newest outcome that is no Duplicate, else the newest. Returns None if none is recorded."""
+        """The newest outcome that is not a Duplicate, else the newest. Returns None if none is recorded."""
         others = (outcome for outcome in self.outcomes if not isinstance(outcome.result, Duplicate))
         return next(others, self.outcomes[0] if self.outcomes else None)
 

@@ -28,4 +28,4 @@ def micros_of(moment: datetime | str) -> int:
         return micros_of(datetime.fromisoformat(moment.strip()))
     except (ValueError, AttributeError) as error:
         hint = "write it as 2026-05-01T12:00:00Z or 2026-05-01"
-        raise InvalidError("this is no time", where=str(moment), hint=hint) from error
+        raise InvalidError("this is not a time", where=str(moment), hint=hint) from error

@@ -31,14 +31,14 @@ def parse_json(data: bytes, where: str, most: int = MOST_BYTES) -> Any:  # noqa:
     try:
         value = _DECODER.decode(data.decode())
         if b"\\ud" in data.lower():
-            # Half of a pair of surrogates is no text: it could not be written again.
+            # Half of a pair of surrogates is not text: it could not be written again.
             to_json(value).encode()
     except UnicodeError as error:
         raise DamagedError(f"the text is not UTF-8: {error}", where=where) from error
     except RecursionError as error:
         raise DamagedError(_TOO_DEEP, where=where) from error
     except ValueError as error:
-        raise DamagedError(f"the text is cut off or is no JSON: {error}", where=where) from error
+        raise DamagedError(f"the text is cut off or is not JSON: {error}", where=where) from error
     if data.count(b"[") + data.count(b"{") > MOST_DEPTH and _is_deep([value]):
         raise DamagedError(_TOO_DEEP, where=where)
     return value
@@ -84,15 +84,15 @@ def is_long(value: object) -> TypeGuard[int]:
 
 
 def _as_object(value: object) -> dict[str, Any]:
-    """Returns a mapping that is no dict as one, as an action without some members has it."""
+    """Returns a mapping that is not a dict as one, as an action without some members has it."""
     if isinstance(value, Mapping):
         return dict(value)
-    message = f"{type(value).__name__} is no JSON value"
+    message = f"{type(value).__name__} is not a JSON value"
     raise TypeError(message)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 # `json.loads` and `json.dumps` make such an object for each call that has any option.

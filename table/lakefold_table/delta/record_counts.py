@@ -45,7 +45,7 @@ def statistics_of(file: AddFile | RemoveFile) -> StatisticsSummary:
     if count is None:
         return StatisticsSummary(columns=columns)
     if not is_long(count) or count < 0:
-        return StatisticsSummary(fault="numRecords is no number of rows")
+        return StatisticsSummary(fault="numRecords is not a number of rows")
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     return StatisticsSummary(count, max(0, count - deleted), columns)
 

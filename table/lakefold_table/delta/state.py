@@ -193,7 +193,7 @@ def version_at(path: str, uri: str) -> int:
     """Returns the version of a commit's path. Raises `DamagedError` if it is the path of no commit."""
     version = NAMING.parse(path.removeprefix(f"{FOLDER}/"))
     if version is None:
-        raise DamagedError("the file is no commit of a Delta table", where=f"{uri}/{path}")
+        raise DamagedError("the file is not a commit of a Delta table", where=f"{uri}/{path}")
     return version
 
 

@@ -25,7 +25,7 @@ def keeps_metadata(transaction: Transaction | None) -> bool:
 
 
 def restored_by(transaction: Transaction | None) -> int:
-    """Returns the version that this transaction restored, 0 if it is no Restore."""
+    """Returns the version that this transaction restored, 0 if it is not a Restore."""
     return transaction.restore.version if transaction is not None and transaction.HasField("restore") else 0
 
 

@@ -204,7 +204,7 @@ class LanceDraft:
 
     @property
     def restored(self) -> int:
-        """The version that the entry added last restores, 0 if it is no Restore."""
+        """The version that the entry added last restores, 0 if it is not a Restore."""
         return restored_by(self._transactions[-1]) if self._transactions else 0
 
     @property

@@ -106,7 +106,7 @@ class LanceState:
 
     @property
     def restored(self) -> int:
-        """The version that this version restored with its metadata, 0 if it is no Restore."""
+        """The version that this version restored with its metadata, 0 if it is not a Restore."""
         return restored_by(self.transaction)
 
     @property

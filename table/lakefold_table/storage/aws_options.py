@@ -162,7 +162,7 @@ def _seconds(name: str, settings: Mapping[str, str], default: float) -> float:
     match = _DURATION.fullmatch(settings[name].strip().lower())
     if match is None or match[2] not in _SECONDS or float(match[1]) == 0:
         raise InvalidError(
-            f"{name}={settings[name]!r} is no duration",
+            f"{name}={settings[name]!r} is not a duration",
             where="storage_options",
             hint="write it as 30s or 500ms",
         )
@@ -171,5 +171,5 @@ def _seconds(name: str, settings: Mapping[str, str], default: float) -> float:
 
 def _attempts(retries: str) -> int:
     if not retries.strip().isdigit():
-        raise InvalidError(f"client_max_retries={retries!r} is no number", where="storage_options")
+        raise InvalidError(f"client_max_retries={retries!r} is not a number", where="storage_options")
     return int(retries) + 1

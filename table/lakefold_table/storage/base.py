@@ -141,7 +141,7 @@ class SyncsOthers(Protocol):
         """Makes those of the objects that exist survive a crash of the machine.
 
         For the thousands of files that proposals name: each is synced once, and so are the folders that hold
-        them. Paths that don't exist or are no objects are skipped.
+        them. Paths that don't exist or are not objects are skipped.
         """
 
 
@@ -236,7 +236,7 @@ class NamesObstacles(Protocol):
         """The canonical URI of the root."""
 
     def obstacle(self, path: str) -> str:
-        """Returns what has this name if it is no object ("a folder").
+        """Returns what has this name if it is not an object ("a folder").
 
         Returns "" if nothing has it, or an object.
         """

@@ -515,7 +515,9 @@ class LocalStorage:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise FileNotFoundError(errno.ENOENT, "a folder or device is no object", self._below + path)
+                raise FileNotFoundError(
+                    errno.ENOENT, "a folder or device is not an object", self._below + path
+                )
             yield fd, status.st_size
         finally:
             os.close(fd)

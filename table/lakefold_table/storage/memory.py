@@ -107,7 +107,7 @@ class MemoryStorage:
         location = parse_location(self.uri)
         if location.scheme != "memory":
             hint = "give a URI such as memory://test/table"
-            raise InvalidError(f"a {location.scheme} URI is no store in memory", where=uri, hint=hint)
+            raise InvalidError(f"a {location.scheme} URI is not a store in memory", where=uri, hint=hint)
         self._shared = _BY_NAME[location.authority]
         self._below = location.path + "/" if location.path else ""
 

@@ -446,7 +446,7 @@ def _bucket_of(uri: str, authority: str) -> tuple[str, dict[str, str]]:
 
 
 def _number_in(uri: str, given: Mapping[str, str], key: str, default: int) -> int:
-    """Returns a whole number among the options. Raises `InvalidError` if it is no number."""
+    """Returns a whole number among the options. Raises `InvalidError` if it is not a number."""
     if (text := given.get(key, str(default))).isdecimal():
         return int(text)
     raise InvalidError(f"{key} is {text}", where=uri, hint="give a whole number")

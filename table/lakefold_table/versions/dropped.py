@@ -179,7 +179,7 @@ def note_location(uri: str) -> tuple[str, str]:
     """Returns where the note of the table at `uri` is: a store's root, and the path below it."""
     location = parse_location(uri)
     if location.external:
-        # A note is no version: it is stored in the bucket, and not in the manifest store.
+        # A note is not a version: it is stored in the bucket, and not in the manifest store.
         uri = uri.partition("?")[0].replace(f"{location.scheme}://", "s3://", 1)
     if not location.segments:
         return uri, INSIDE

@@ -24,7 +24,7 @@ def read_head(
     """Returns a version's file up to the end of its head, and whether that is the whole file.
 
     `head_length`: as of `Format.head_length`. A head that the first read cuts off is read to its end; bytes
-    that are no head may begin with any length. Raises `FileNotFoundError`.
+    that are not a head may begin with any length. Raises `FileNotFoundError`.
     """
     start = storage.get_range(path, 0, first)
     more = head_length(start) - first

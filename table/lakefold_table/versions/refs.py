@@ -131,7 +131,7 @@ class Refs:
     def record_branch(self, name: str) -> bool:
         """Writes the file that describes a branch, if it is missing, from the branch's first version.
 
-        Returns whether the branch has a file now: False if that version is gone, or is no clone. A branch
+        Returns whether the branch has a file now: False if that version is gone, or is not a clone. A branch
         exists without a file, but a Lance client lists only branches with one, and cleans up files that only
         other branches use. Every client writes the same file for the same branch.
         """

@@ -22,7 +22,7 @@ it one check is enough: whether the version before still exists. If a put on a d
 records its versions in another store never stores a version twice, and needs no listing after a put.
 
 If the listing shows later versions, the caller says whether they were made from the version that was put
-(`publish`). If they were not, that file is no version of the table, and none of its answers is reported.
+(`publish`). If they were not, that file is not a version of the table, and none of its answers is reported.
 
 A table that was dropped and created again has versions of the same numbers. So the version before must be the
 one that was read or put here, or a paused committer would put what it made from the dropped table after a

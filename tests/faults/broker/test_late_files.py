@@ -1,7 +1,7 @@
 """The link that names a version is held in a committer's process, while others continue and free its name.
 
-The name is free again when the link goes on, so it succeeds, and the file is no version of the table. pylance
-commits twice and cleans up with zero age meanwhile.
+The name is free again when the link goes on, so it succeeds, and the file is not a version of the table.
+pylance commits twice and cleans up with zero age meanwhile.
 
 Promises: late-files, late-files-unread (docs/operations.md).
 """

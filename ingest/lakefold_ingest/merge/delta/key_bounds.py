@@ -44,7 +44,7 @@ class KeyBounds:
         self._partitions = partitions
 
     def may_have(self, file: AddFile) -> bool:
-        """Returns whether the file can have a row with one of the keys. A null is no key."""
+        """Returns whether the file can have a row with one of the keys. A null is not a key."""
         values = FileValues(file, self._types, self._partitions)
         keys_with_bounds = ((keys, values.bounds(name)) for name, keys in self._keys.items())
         return all(bounds is not None and _has_between(keys, *bounds) for keys, bounds in keys_with_bounds)

@@ -113,7 +113,7 @@ def fitted(literal: LiteralNode, kind: pa.DataType) -> LiteralNode:
         if pa.types.is_string(scalar.type):
             return LiteralNode(pa.scalar(scalar.as_py().encode(), kind))
     except (ArithmeticError, pa.ArrowException, ValueError) as error:
-        message = f"{scalar.as_py()!r} is no value of the type {kind}"
+        message = f"{scalar.as_py()!r} is not a value of the type {kind}"
         raise InvalidError(message, where="filter") from error
     return literal
 
@@ -149,7 +149,7 @@ def _same(left: Values, right: Values) -> Values:
 
 
 def _text(scalar: Values) -> str:
-    """Returns the pattern of a function. Raises `InvalidError` if it is no constant text."""
+    """Returns the pattern of a function. Raises `InvalidError` if it is not a constant text."""
     if not isinstance(scalar, pa.StringScalar) or not scalar.is_valid:
         raise InvalidError("a pattern must be a constant text", where="filter")
     return str(scalar.as_py())

@@ -93,7 +93,7 @@ class _Typing:
                 return _literal(term)
             case CastTerm(part, kind):
                 if kind not in _TYPES:
-                    _fail(f"{kind!r} is no type: {', '.join(_TYPES)}")
+                    _fail(f"{kind!r} is not a type: {', '.join(_TYPES)}")
                 return CastNode(self.node(part), _TYPES[kind])
             case FunctionTerm(name) if name not in FUNCTIONS:
                 _fail(f"the function {name!r} is not known")

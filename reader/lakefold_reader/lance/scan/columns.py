@@ -89,10 +89,10 @@ def check_list(names: Sequence[str] | None) -> None:
     if isinstance(names, str):
         raise InvalidError(f"{names!r} is one text", where="columns", hint=f"give a list: [{names!r}]")
     if not isinstance(names, Collection):
-        raise InvalidError(f"{names!r} is no list of names", where="columns", hint="give a list of texts")
+        raise InvalidError(f"{names!r} is not a list of names", where="columns", hint="give a list of texts")
     for name in names:
         if not isinstance(name, str):
-            raise InvalidError(f"{name!r} is no name", where="columns", hint="give a list of texts")
+            raise InvalidError(f"{name!r} is not a name", where="columns", hint="give a list of texts")
 
 
 @dataclass(frozen=True, slots=True)

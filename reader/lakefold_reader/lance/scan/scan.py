@@ -298,9 +298,9 @@ def _at(addresses: Sequence[int]) -> str:
 
 
 def _check_filter(where: object) -> None:
-    """Raises `InvalidError` if this is no filter and pylance would raise an error of Python's own."""
+    """Raises `InvalidError` if this is not a filter and pylance would raise an error of Python's own."""
     if where is not None and not isinstance(where, str | pc.Expression):
-        raise InvalidError(f"{where!r} is no filter", where="filter", hint="give SQL, as 'id > 7'")
+        raise InvalidError(f"{where!r} is not a filter", where="filter", hint="give SQL, as 'id > 7'")
 
 
 def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

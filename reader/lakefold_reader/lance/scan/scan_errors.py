@@ -3,8 +3,8 @@
 A caller must know what to do next: the file is gone, stored bytes are damaged, the store can't be reached or
 refuses, or the request is wrong. The text shows it, and so does the source file of Lance at its end: errors
 from Lance's crates for files, encodings and tables concern stored bytes, others the request. Damage can also
-end in a panic, which is no `Exception` in Python. If a panic ends another of Lance's threads, the error says
-that the stream fed by that thread was terminated.
+end in a panic, which is not an `Exception` in Python. If a panic ends another of Lance's threads, the error
+says that the stream fed by that thread was terminated.
 """
 
 from __future__ import annotations

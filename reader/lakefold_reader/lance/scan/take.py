@@ -87,9 +87,9 @@ def row_ids_of(row_ids: object) -> Numbers:
         array = _array_of(row_ids)
         numbers = array.cast(pa.uint64()).to_numpy(zero_copy_only=False)
     except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise InvalidError(f"these are no row ids: {error}", hint=hint) from error
+        raise InvalidError(f"these are not row ids: {error}", hint=hint) from error
     if array.null_count or (len(array) and not pa.types.is_integer(array.type)):
-        raise InvalidError(f"these are no row ids: {array.type} with {array.null_count} nulls", hint=hint)
+        raise InvalidError(f"these are not row ids: {array.type} with {array.null_count} nulls", hint=hint)
     return cast("Numbers", numbers)
 
 

@@ -85,7 +85,7 @@ class AddFile:
 
 @action
 class RemoveFile:
-    """A logical file that is no part of the table any more.
+    """A logical file that is no longer part of the table.
 
     As a tombstone it keeps vacuum from deleting the data file. `deleted_ms`: in milliseconds since 1970; None
     if it is not known, then the tombstone counts as expired.

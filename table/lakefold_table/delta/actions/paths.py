@@ -55,7 +55,7 @@ def file_path(encoded: str, where: str = "") -> FilePath:
         message = f"the path {encoded!r} is not percent-encoded: {error}"
         raise DamagedError(message, where=where, hint=HINT) from error
     if not path or "\0" in path:
-        raise DamagedError(f"{encoded!r} is no path of a file", where=where, hint=HINT)
+        raise DamagedError(f"{encoded!r} is not a path of a file", where=where, hint=HINT)
     if ".." in path.split("/"):
         raise DamagedError(f"the path {encoded!r} leads out of its folder by '..'", where=where, hint=HINT)
     return FilePath(path, path.startswith("/") or _SCHEME.match(encoded) is not None)

@@ -69,7 +69,7 @@ def v2_checkpoint(
     """Returns the files of a version's checkpoint, the last of them the hint that names it, and its runs.
 
     `before`: the runs of an earlier checkpoint, whose sidecars are stored. `now_ms`: the time of the version,
-    by which removed files expire. Raises `DamagedError` if the table's property for that is no duration.
+    by which removed files expire. Raises `DamagedError` if the table's property for that is not a duration.
     """
     runs: StoredRuns = {}
     new: list[NewFile] = []

@@ -113,7 +113,7 @@ def _checked(vector: DeletionVector, data: bytes, where: str) -> dict[int, Bitma
 
 
 def decode_z85(text: str, where: str = "") -> bytes:
-    """Returns the bytes of a text. Raises `DamagedError` if it is no Z85."""
+    """Returns the bytes of a text. Raises `DamagedError` if it is not Z85."""
     if len(text) % _Z85_CHARACTERS or not _ALPHABET.issuperset(text):
         raise DamagedError(f"{text[:40]!r} is not encoded in Z85", where=where)
     try:

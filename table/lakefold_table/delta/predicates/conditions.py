@@ -44,7 +44,7 @@ _INFIX: Final = {
 
 
 class ConditionError(Exception):
-    """A text is no condition that is understood here. Its text says why."""
+    """A text is not a condition that is understood here. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class _Parser:
             raise ConditionError("CAST needs AS and a type")
         kind, text = self._next()
         if kind != "name":
-            raise ConditionError(f"{text!r} is no type")
+            raise ConditionError(f"{text!r} is not a type")
         self._expect(")")
         return CastTerm(node, text.lower())
 

@@ -1,7 +1,7 @@
 """Predicates as text of Delta's SQL: comparisons of columns with constants, AND, OR and NOT.
 
 What is not understood is a condition that any row may meet (`Anything`). So a predicate that has a function,
-or that compares two columns, is no error: less is decided by it.
+or that compares two columns, is not an error: less is decided by it.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class DeltaSnapshot:
     def tombstones_at(self, now_ms: int) -> dict[FileKey, RemoveFile]:
         """Returns the tombstones that have not expired at a time, in milliseconds since 1970.
 
-        Raises `DamagedError` if the table's property for that is no duration.
+        Raises `DamagedError` if the table's property for that is not a duration.
         """
         expired = now_ms - property_ms(self.metadata.configuration, TOMBSTONES)
         return {key: file for key, file in self.tombstones.items() if (file.deleted_ms or 0) > expired}
@@ -70,7 +70,7 @@ class DeltaSnapshot:
     def without_expired(self, now_ms: int) -> DeltaSnapshot:
         """Returns the version without the tombstones that have expired at a time.
 
-        If the table's property for that is no duration, they are all kept.
+        If the table's property for that is not a duration, they are all kept.
         """
         try:
             kept = self.tombstones_at(now_ms)
@@ -83,13 +83,13 @@ def property_ms(configuration: Mapping[str, str | None], of: DurationProperty) -
     """Returns the milliseconds of a duration such as `interval 1 week`, by the table's properties.
 
     See Delta fact 3.5. Months and years are refused, since their length differs.
-    Raises `DamagedError` if it is no duration.
+    Raises `DamagedError` if it is not a duration.
     """
     text = configuration.get(of.name)
     if text is None:
         return of.default_ms
     total = duration_ms(text.strip().lower().removeprefix("interval").strip(), UNITS_MS)
     if total is None:
-        message = f"the property {of.name} is {text!r}, which is no duration"
+        message = f"the property {of.name} is {text!r}, which is not a duration"
         raise DamagedError(message, hint="set it to weeks, days or hours, as in `interval 1 week`")
     return total

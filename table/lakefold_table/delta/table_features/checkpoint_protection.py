@@ -33,14 +33,14 @@ def protection_of(configuration: Mapping[str, str | None]) -> int | None:
 def protected_before(protocol: TableProtocol, metadata: TableMetadata) -> int:
     """Returns the version before which checkpoints are protected, 0 if none are.
 
-    Raises `DamagedError` if the table has the feature, but its property is no version.
+    Raises `DamagedError` if the table has the feature, but its property is not a version.
     """
     if FEATURE not in writer_features(protocol):
         return 0
     version = protection_of(metadata.configuration)
     if version is None:
         message = (
-            f"the property {PROTECTED} is {metadata.configuration.get(PROTECTED)!r}, which is no version"
+            f"the property {PROTECTED} is {metadata.configuration.get(PROTECTED)!r}, which is not a version"
         )
         raise DamagedError(message, hint=SET_VERSION)
     return version

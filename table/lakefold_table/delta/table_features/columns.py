@@ -27,7 +27,7 @@ class SchemaColumn:
     """A column of a table, or a field of a struct in one.
 
     `path`: its name after the names of the columns that it is in. `kinds`: the names of its types; of an
-    array or a map those of what it contains as well, as far as these are no structs. `parts`: where each of
+    array or a map those of what it contains as well, as far as these are not structs. `parts`: where each of
     them is in an array or a map, as `value.element`; empty for the column itself. `keys`: its metadata.
     `may_be_null`: whether it is not NOT NULL.
     """
@@ -76,7 +76,7 @@ def _fields(metadata: TableMetadata) -> list[Any]:
     schema = parse_object(metadata.schema_text.encode(), where)
     fields = schema.get("fields")
     if schema.get("type") != "struct" or not isinstance(fields, list):
-        raise DamagedError("the schema is no struct", where=where, hint=_HINT)
+        raise DamagedError("the schema is not a struct", where=where, hint=_HINT)
     return fields
 
 

@@ -43,7 +43,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-"""What is in an expression, with types and units beside what makes them such: they are no columns.
+"""What is in an expression, with types and units beside what makes them such: they are not columns.
 
 `other`: the name is that of a function, or of the type of a constant. `single` and `double`: a text in quotes
 has no end.
@@ -141,7 +141,7 @@ def expression_faults(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     for each in expressions_of(metadata):
         unknown = each.unknown(columns)
         if unknown:
-            message = f"{each.name} names {unknown}, which is no column: {each.text!r}"
+            message = f"{each.name} names {unknown}, which is not a column: {each.text!r}"
             yield message, "name columns of the table, and text in quotes"
 
 

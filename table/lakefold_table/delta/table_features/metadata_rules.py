@@ -124,7 +124,7 @@ def metadata_faults(metadata: TableMetadata, features: frozenset[str]) -> Iterat
     if metadata.file_format.provider != "parquet":
         yield f"the files have the format {metadata.file_format.provider!r}", "name parquet"
     if CHECKPOINT_PROTECTION in features and protection_of(metadata.configuration) is None:
-        yield f"{PROTECTED} is {metadata.configuration.get(PROTECTED)!r}, which is no version", SET_VERSION
+        yield f"{PROTECTED} is {metadata.configuration.get(PROTECTED)!r}, which is not a version", SET_VERSION
     yield from value_faults(metadata.configuration)
     yield from _of_columns(columns)
     yield from _of_partitions(metadata, columns)
@@ -139,7 +139,7 @@ def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
     for column in columns:
         if INVARIANT in column.keys and not _is_invariant(column.keys[INVARIANT]):
             hint = 'write it as {"expression": {"expression": "x > 3"}}, as a text'
-            yield f"{INVARIANT} of the column {column.name!r} is no JSON with an expression", hint
+            yield f"{INVARIANT} of the column {column.name!r} is not JSON with an expression", hint
         folded = tuple(name.lower() for name in column.path)
         if folded in seen:
             names = f"{seen[folded].name!r} and {column.name!r}"

@@ -102,7 +102,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("each row meets them: what writes it sees to that", "", _WRITTEN),
     ),
     "CHECK Constraints": (
-        ("columns that they name are in the schema", "which is no column", _RULES),
+        ("columns that they name are in the schema", "which is not a column", _RULES),
         ("these columns stay", "can't go or be renamed", _RULES),
         ("rows that came meanwhile are checked: the proposal is Rejected", "", _CHECKED),
         ("each row meets them: what writes it sees to that", "", _WRITTEN),

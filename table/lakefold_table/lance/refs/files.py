@@ -95,7 +95,7 @@ def decode_branch(data: bytes, where: str = "") -> Branch:
 
 
 def decode_origin(data: bytes, where: str = "") -> BranchOrigin | None:
-    """Returns what a branch's first version says of its beginning, None if it is no clone.
+    """Returns what a branch's first version says of its beginning, None if it is not a clone.
 
     `data`: the file of that version. Raises `DamagedError`.
     """

@@ -48,8 +48,8 @@ BUFFERS, RAW_BYTES = 2, 8
 PACKED_FROM = 64
 """Fewer numbers than this hardly get shorter. Clients read both forms (Lance fact 8.2)."""
 LONGEST_KNOWN, MOST_LENGTHS, MOST_ALIKE = 4096, 128, 64
-"""The remembered layouts take a few megabytes at most: only files up to this size, of so many sizes, and of
-each size so many layouts, since padding gives files with different numbers of rows the same size."""
+"""The size of the largest file whose layout is remembered, how many such sizes, and how many layouts of each:
+padding gives files with different numbers of rows the same size. All layouts take a few megabytes."""
 HINT = "restore the file, or restore an older version of the table"
 
 
