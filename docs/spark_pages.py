@@ -149,9 +149,9 @@ SPARK_WRITE_NOTES = """\
   condition in SQL, in which `source.x` is column `x` of the batch and `target.x` column `x` of the table, or
   `true`. If one of them is given, only what is given is done. A deletion is checked before an update. In
   Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). These modes wait
-  for the commit, and if others changed the same rows meanwhile, the batch is built again by itself. An upsert
-  updates all rows that the log had before it. Rows that others append while it is being committed come after
-  it, also if they have one of its keys.
+  for the commit, and if others changed the same rows meanwhile, the batch is built again automatically. An
+  upsert updates all rows that the log had before it. Rows that others append while it is being committed come
+  after it, also if they have one of its keys.
 - **`cdc`** (`writeMode`) applies change events by `keys`, see below. It waits as `upsert` does.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
@@ -370,7 +370,7 @@ table stay the same in between.
   `lakefold maintain` removes them, which knows them by their names.
 - **A refusal that a newer version of the table would change** (its columns were changed while the rows
   were written) fails the batch, because Spark doesn't run the tasks again: start the query again.
-  `sink` writes the rows again by itself.
+  `sink` writes the rows again automatically.
 
 ## Figures of a batch
 

@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 def until(condition: Callable[[], Answer], what: str, *, seconds: float = 120, every: float = 0.02) -> Answer:
-    """Ask `condition` again and again until its answer is true, and return that answer.
+    """Ask `condition` repeatedly until its answer is true, and return that answer.
 
     Raises `TimeoutError` naming `what` was awaited when `seconds` have passed. They are many times what
     anything takes, and no less than a broker beside other tests may be silent.

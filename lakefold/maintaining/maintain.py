@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 - click passes each option
         raise click.UsageError("--dry-run needs --once")
     from lakefold_maintenance.planning.policy import policy_of
 
-    # An invalid setting would fail the round of each table, again and again.
+    # An invalid setting would fail the round of each table, repeatedly.
     policy_of({}, settings.maintenance)
     # Only threads that begin later have it. Those of pylance, which rewrites, begin when it is imported.
     os.nice(niceness)

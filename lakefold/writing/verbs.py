@@ -109,7 +109,7 @@ def upsert(
     column x of the files and target.x column x of the table, or true. If one is given, only what is given is
     done.
 
-    If others change the same rows meanwhile, the upsert is built again by itself. With --app-id and
+    If others change the same rows meanwhile, the upsert is built again automatically. With --app-id and
     --batch-id the rows are merged once, however often the command is repeated.
     """
     from lakefold.writing.files import rows_for

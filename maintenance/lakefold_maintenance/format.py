@@ -126,7 +126,7 @@ class TableRewriter(Protocol):
 
 
 class FormatSurveyor(Protocol):
-    """Surveys one branch of a table again and again."""
+    """Surveys one branch of a table repeatedly."""
 
     def survey(self) -> TableSurvey:
         """Returns the newest version's figures.

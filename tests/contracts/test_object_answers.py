@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass
 class Server:
-    """Gives the planned answers in turn, the last of them again and again, and notes what it was asked."""
+    """Gives the planned answers in turn, the last of them repeatedly, and notes what it was asked."""
 
     url: str
     answers: deque[Answer] = field(default_factory=deque)

@@ -138,7 +138,7 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Sends a row to each table, again and again."""
+        """Sends a row to each table, repeatedly."""
         try:
             while not self._over.wait(0.2):
                 for partition in range(PARTITIONS):

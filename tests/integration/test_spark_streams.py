@@ -53,7 +53,7 @@ def table(tmp_path: Path) -> Folded:
 
 
 class Collecting:
-    """Runs a query to its end, again and again with a checkpoint; what each batch held."""
+    """Runs a query to its end, repeatedly with a checkpoint; what each batch held."""
 
     def __init__(self, session: SparkSession, table: str, checkpoint: Path, **options: str | int) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""A program that a test starts: `lakefold fold` again and again, each killed at a random moment.
+"""A program that a test starts: `lakefold fold` repeatedly, each killed at a random moment.
 
 `TABLE FILE KILLS SEED`: prints a line of JSON for each run: the outcomes it had printed when SIGKILL met it,
 some milliseconds after it had come a few entries further than the runs before. It prints one more at most,

@@ -50,7 +50,7 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The module's syntax tree (Python files only)."""
-        # The trees of all modules are kept: to visit them again and again takes longer than to parse them.
+        # The trees of all modules are kept: to visit them repeatedly takes longer than to parse them.
         gc.disable()
         try:
             return ast.parse(self.text)

@@ -346,7 +346,7 @@ class Scenario:
             self._send_one()
 
     def _retain(self, process: Process) -> None:
-        """Removes what is old, again and again."""
+        """Removes what is old, repeatedly."""
         del process
         while True:
             self.hub.rest(self.random.random() * 4 * self.mixture.gap_s)

@@ -58,7 +58,7 @@ class RemovedFiles:
 
 
 class FileCleaning:
-    """Removes the unnamed files of one table, again and again."""
+    """Removes the unnamed files of one table, repeatedly."""
 
     def __init__(self) -> None:
         self._next = 0.0

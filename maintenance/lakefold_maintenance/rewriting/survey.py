@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Surveyor:
-    """Surveys one branch of a table again and again. `settings`: the policy's, as `policy_of` takes them."""
+    """Surveys one branch of a table repeatedly. `settings`: the policy's, as `policy_of` takes them."""
 
     source: Source
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Maintains tables again and again: compaction and clean-up by each table's policy."""
+"""Maintains tables repeatedly: compaction and clean-up by each table's policy."""

@@ -1,7 +1,7 @@
 """Finds the matched rows of a newer version from those of an older one: only what changed in between is read.
 
 A refused upsert is built again on the newest version. If others only appended rows meanwhile, that must not
-take as long as the first time, or it would be refused again and again.
+take as long as the first time, or it would be refused repeatedly.
 """
 
 from __future__ import annotations

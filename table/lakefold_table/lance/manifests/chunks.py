@@ -24,7 +24,7 @@ CHUNK_BYTES = 64 * 1024
 """Adjacent chunks that are together no longer than this are joined."""
 MAX_CHUNK_BYTES = 2 * CHUNK_BYTES
 """A longer chunk is cut, unless it is a single fragment. As this is twice `CHUNK_BYTES`, a chunk that grows
-and shrinks is not cut and joined again and again."""
+and shrinks is not cut and joined repeatedly."""
 U32 = 2**32
 
 
