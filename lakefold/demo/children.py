@@ -75,6 +75,11 @@ class Child:
         self._ended = True
         self._kill_on_exit.release()
 
+    def stop(self, patience_s: float) -> None:
+        """Has the process end in order; kills it after `patience_s` seconds."""
+        self.ask_to_stop()
+        self.end(patience_s)
+
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)

@@ -59,8 +59,7 @@ class Committers:
 
     def stop(self, patience_s: float = _FINISH_S) -> None:
         """Lets the committer finish its group and exit; kills it after `patience_s` seconds."""
-        self.child.ask_to_stop()
-        self.child.end(patience_s)
+        self.child.stop(patience_s)
 
     def _start(self) -> Child:
         self._number += 1
@@ -93,8 +92,3 @@ class ConsolePage:
         """Raises its failure if it exited by itself."""
         if self.child.exit_code is not None:
             raise self.child.failure()
-
-    def stop(self, patience_s: float) -> None:
-        """Ends it, by a signal first."""
-        self.child.ask_to_stop()
-        self.child.end(patience_s)

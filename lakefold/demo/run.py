@@ -142,8 +142,7 @@ class Demo:
             log=folder.logs / "jars.log",
             scratch=folder.scratch,
         )
-        self._stack.callback(child.end, _HASTE_S)
-        self._stack.callback(child.ask_to_stop)
+        self._stack.callback(child.stop, _HASTE_S)
         shown: list[str] = []
 
         def done() -> bool:
@@ -189,7 +188,7 @@ class Demo:
     def _start_page(self, committer_port: int) -> None:
         """Starts the web page and shows its address. It stops with the demo."""
         page = ConsolePage(self._folder, self._broker.bootstrap_servers, committer_port)
-        self._stack.callback(page.stop, _HASTE_S)
+        self._stack.callback(page.child.stop, _HASTE_S)
         self._parts.append(page)
         self._screen.note(
             f"page: open {page.address} in a browser; it shows what happens until the demo ends"

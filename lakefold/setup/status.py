@@ -95,18 +95,27 @@ def seen_tables(host: str, port: int, timeout: float) -> dict[str, Any] | None:
 
     Returns None if no committer answers. An older release names neither its partitions nor what waits.
     """
-    if not port:
+    answer = committer_answer(host, port, "/parked", timeout) if port else None
+    if answer is None or answer[0] != http.HTTPStatus.OK:
         return None
+    try:
+        seen = json.loads(answer[1])
+    except ValueError:
+        return None
+    return seen if isinstance(seen, dict) and isinstance(seen.get("parked"), list) else None
+
+
+def committer_answer(host: str, port: int, path: str, timeout: float) -> tuple[int, bytes] | None:
+    """Returns the status and the body that a committer answers a GET with, None if it does not answer."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=timeout)  # noqa: S104 - compared, not bound
     try:
-        connection.request("GET", "/parked")
+        connection.request("GET", path)
         answer = connection.getresponse()
-        seen = json.loads(answer.read()) if answer.status == http.HTTPStatus.OK else None
-    except (OSError, http.client.HTTPException, ValueError):
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return seen if isinstance(seen, dict) and isinstance(seen.get("parked"), list) else None
 
 
 def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> None:

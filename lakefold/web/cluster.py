@@ -7,13 +7,12 @@ together with the reason, and the requests are repeated.
 from __future__ import annotations
 
 import http
-import http.client
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold.setup.status import seen_tables
+from lakefold.setup.status import committer_answer, seen_tables
 from lakefold.web.letter_count import LetterCount
 from lakefold.web.loopback import is_this_machine
 from lakefold_log.client.admin import INSTANCE, Admin
@@ -300,16 +299,7 @@ def _plain(cluster: Overview, settings: Settings, members: list[GroupMember] | N
 
 def _readiness(host: str, port: int) -> tuple[bool, str]:
     """Returns whether the committer at this address is ready, and what it says about that."""
-    connection = http.client.HTTPConnection(
-        "127.0.0.1" if host == "0.0.0.0" else host,  # noqa: S104 - compared, not bound
-        port,
-        timeout=_TIMEOUT_S,
-    )
-    try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        return answer.status == http.HTTPStatus.OK, answer.read(4096).decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException):
+    answer = committer_answer(host, port, "/readyz", _TIMEOUT_S)
+    if answer is None:
         return False, "it does not answer"
-    finally:
-        connection.close()
+    return answer[0] == http.HTTPStatus.OK, answer[1][:4096].decode(errors="replace").strip()

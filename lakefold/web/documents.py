@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import bisect
 import shlex
+from functools import wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 from lakefold.proposals.explain import brokers_of, explanation_document
 from lakefold.proposals.explain_proposal import explain
 from lakefold.proposals.redrive import plain_letter
 from lakefold.reading.refs import refs_document
 from lakefold.web.evidence import evidence_document
-from lakefold.web.tables import consumers_of, policy_in
+from lakefold.web.tables import consumers_of, is_small, policy_in
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe, watermarks
 from lakefold_log.read.dead_letters import read_dead_letters
@@ -21,7 +22,7 @@ from lakefold_reader.consumers.expire_versions import plan
 from lakefold_reader.consumers.kept_versions import kept_versions
 from lakefold_reader.opening import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
-from lakefold_reader.snapshot.snapshot import Table, table_of
+from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.proposals import sought_of
@@ -29,14 +30,15 @@ from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakefold.console.settings import Settings
     from lakefold.proposals.explanation import Explanation
-    from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_reader.format.source import Schema, Source
     from lakefold_table.position import LogId
 
+Document = dict[str, Any]
+P = ParamSpec("P")
 MOST_VERSIONS: Final = 200
 """The most versions of a page of the history."""
 MOST_LETTERS: Final = 200
@@ -58,40 +60,43 @@ SHARE_BOUNDS: Final = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75)
 """The bounds of the groups in which fragments are counted by their deleted share."""
 
 
-def table_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the newest version of a table's main branch, its tags and branches, and its consumers.
+def _of_table(
+    read: Callable[Concatenate[Source, P], Document],
+) -> Callable[Concatenate[str, Mapping[str, str], P], Document]:
+    """Has a function called with the table at a URI, in its format. It gets the URI and the storage options.
 
     Raises `NotATableError`, `DamagedError`, `RetryError`.
     """
 
-    def read(source: Source) -> dict[str, Any]:
-        main, _ = main_and_branch(source)
-        document = plain_table(table_of(main))
-        if document["marks"] is not None:
-            apps = document["marks"]["apps"]
-            document["marks"]["apps"] = dict(list(apps.items())[:MOST_APPS])
-            document["marks"]["uuids"] = len(document["marks"]["uuids"])
-        refs = refs_document(main)
-        return {
-            **document,
-            "tags": refs["tags"],
-            "branches": refs["branches"],
-            "consumers": consumers_of(main),
-        }
+    @wraps(read)
+    def document(uri: str, options: Mapping[str, str], /, *args: P.args, **given: P.kwargs) -> Document:
+        return in_its_format(open_source(uri, options), lambda source: read(source, *args, **given))
 
-    return in_its_format(open_source(uri, options), read)
+    return document
 
 
-def fragments_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
+@_of_table
+def table_document(source: Source) -> Document:
+    """Returns the newest version of a table's main branch, its tags and branches, and its consumers."""
+    main, _ = main_and_branch(source)
+    document = plain_table(table_of(main))
+    if document["marks"] is not None:
+        apps = document["marks"]["apps"]
+        document["marks"]["apps"] = dict(list(apps.items())[:MOST_APPS])
+        document["marks"]["uuids"] = len(document["marks"]["uuids"])
+    refs = refs_document(main)
+    return {
+        **document,
+        "tags": refs["tags"],
+        "branches": refs["branches"],
+        "consumers": consumers_of(main),
+    }
+
+
+@_of_table
+def fragments_document(source: Source) -> Document:
     """Returns the fragments of the newest version, counted by their rows and by their deleted share."""
-
-    def read(source: Source) -> dict[str, Any]:
-        return _fragments(table_of(source))
-
-    return in_its_format(open_source(uri, options), read)
-
-
-def _fragments(table: Table) -> dict[str, Any]:
+    table = table_of(source)
     policy = policy_in(table.config)
     by_rows, by_share = [0] * (len(ROW_BOUNDS) + 1), [0] * (len(SHARE_BOUNDS) + 1)
     count = small = unknown = size_in_bytes = deleted = 0
@@ -101,7 +106,7 @@ def _fragments(table: Table) -> dict[str, Any]:
         size_in_bytes += size.bytes or 0
         unknown += size.bytes is None
         rows = size.rows or 0
-        small += rows < policy.target_rows and (size.bytes or 0) < policy.target_bytes
+        small += is_small(size, policy)
         by_rows[bisect.bisect_right(ROW_BOUNDS, rows - size.deleted)] += 1
         by_share[bisect.bisect_left(SHARE_BOUNDS, size.deleted / max(1, rows))] += 1
     return {
@@ -119,28 +124,22 @@ def _fragments(table: Table) -> dict[str, Any]:
     }
 
 
-def kept_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
+@_of_table
+def kept_document(source: Source) -> Document:
     """Returns for whom the main branch's old versions are kept, and the files that only they need.
 
     The figures of files are None if a clean-up would not remove all of these versions, as of a Delta table
-    without a checkpoint. Nothing is removed. Raises as `table_document`.
+    without a checkpoint. Nothing is removed.
     """
-
-    def read(source: Source) -> dict[str, Any]:
-        main, _ = main_and_branch(source)
-        return _kept(main, policy_in(table_of(main).config))
-
-    return in_its_format(open_source(uri, options), read)
-
-
-def _kept(source: Source, policy: MaintenancePolicy) -> dict[str, Any]:
-    count = len(numbers_of(source))
+    main, _ = main_and_branch(source)
+    policy = policy_in(table_of(main).config)
+    count = len(numbers_of(main))
     if count > MOST_ADDED_UP:
         note = f"{count:,} versions are too many for a page; lakefold cleanup --kept adds them up."
         return {"kept": [], "note": note}
     try:
-        planned = plan(source, policy.version_age, keep=policy.min_versions)
-        rows = kept_versions(source, planned)
+        planned = plan(main, policy.version_age, keep=policy.min_versions)
+        rows = kept_versions(main, planned)
     except InvalidError as error:
         return {"kept": [], "note": f"No old version can be removed: {error.message}."}
     unknown = any(row.files is None for row in rows)
@@ -151,58 +150,48 @@ def _kept(source: Source, policy: MaintenancePolicy) -> dict[str, Any]:
     }
 
 
-def versions_document(
-    uri: str, options: Mapping[str, str], *, branch: str, last: int | None, most: int
-) -> dict[str, Any]:
+@_of_table
+def versions_document(source: Source, *, branch: str, last: int | None, most: int) -> Document:
     """Returns at most `most` versions from `last` on down, newest first, as `lakefold log` prints them."""
-
-    def read(source: Source) -> dict[str, Any]:
-        chosen = branched(source, branch) if branch else source
-        rows = history_page(chosen, last, min(most, MOST_VERSIONS))
-        versions = [plain_history(row) for row in rows]
-        older = rows[-1].version - 1 if len(rows) == min(most, MOST_VERSIONS) else None
-        return {"versions": versions, "older": older}
-
-    return in_its_format(open_source(uri, options), read)
+    chosen = branched(source, branch) if branch else source
+    rows = history_page(chosen, last, min(most, MOST_VERSIONS))
+    versions = [plain_history(row) for row in rows]
+    older = rows[-1].version - 1 if len(rows) == min(most, MOST_VERSIONS) else None
+    return {"versions": versions, "older": older}
 
 
-def schemas_document(
-    uri: str, options: Mapping[str, str], *, most: int, last: int | None = None
-) -> dict[str, Any]:
+@_of_table
+def schemas_document(source: Source, *, most: int, last: int | None = None) -> Document:
     """Returns the schema's changes in `most` versions from `last` (None: the newest) on down, newest first.
 
     `older`: the `last` of the next page, None if no older version is left. Only the oldest of these versions,
     and those that may have another schema than the version before, are read whole.
     """
-
-    def read(source: Source) -> dict[str, Any]:
-        newest = newest_of(source)
-        start = newest if last is None else min(last, newest)
-        end = max(0, start - most)
-        schemas: list[tuple[int, dict[str, str]]] = []
-        oldest = start
-        for number in range(start, end, -1):
-            summary = source.summary(number)
-            if summary is None:
-                break
-            oldest = number
-            schema = source.format.schema(summary)
-            if schema is not None:
-                schemas.append((number, _columns(schema)))
-        else:
-            oldest = end if source.summary(end) is not None else oldest
-        first = _columns_at(source, oldest)
-        if first is not None:
-            schemas.append((oldest, first))
-        changes = [
-            _schema_change(number, before, after)
-            for (number, after), (_, before) in pairwise(schemas)
-            if list(before.items()) != list(after.items())
-        ]
-        older = oldest if oldest == end > 0 else None
-        return {"changes": changes, "searched_from": oldest, "searched_to": start, "older": older}
-
-    return in_its_format(open_source(uri, options), read)
+    newest = newest_of(source)
+    start = newest if last is None else min(last, newest)
+    end = max(0, start - most)
+    schemas: list[tuple[int, dict[str, str]]] = []
+    oldest = start
+    for number in range(start, end, -1):
+        summary = source.summary(number)
+        if summary is None:
+            break
+        oldest = number
+        schema = source.format.schema(summary)
+        if schema is not None:
+            schemas.append((number, _columns(schema)))
+    else:
+        oldest = end if source.summary(end) is not None else oldest
+    first = _columns_at(source, oldest)
+    if first is not None:
+        schemas.append((oldest, first))
+    changes = [
+        _schema_change(number, before, after)
+        for (number, after), (_, before) in pairwise(schemas)
+        if list(before.items()) != list(after.items())
+    ]
+    older = oldest if oldest == end > 0 else None
+    return {"changes": changes, "searched_from": oldest, "searched_to": start, "older": older}
 
 
 def _columns_at(source: Source, version: int) -> dict[str, str] | None:
@@ -219,7 +208,7 @@ def _columns(schema: Schema) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema.arrow}
 
 
-def _schema_change(version: int, before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
+def _schema_change(version: int, before: Mapping[str, str], after: Mapping[str, str]) -> Document:
     return {
         "version": version,
         "added": {name: kind for name, kind in after.items() if name not in before},
@@ -233,14 +222,14 @@ def _schema_change(version: int, before: Mapping[str, str], after: Mapping[str, 
     }
 
 
-def proposal_document(uri: str, proposal: str, branch: str, settings: Settings) -> dict[str, Any]:
+def proposal_document(uri: str, proposal: str, branch: str, settings: Settings) -> Document:
     """Returns what is known of a proposal as `lakefold explain` prints it, that command, and its conflict.
 
     Raises `InvalidError` if nothing is known of it, `RetryError` if a source can't be read now.
     """
     brokers = brokers_of(settings, TIMEOUT_S)
 
-    def search(source: Source) -> tuple[Explanation, dict[str, Any] | None]:
+    def search(source: Source) -> tuple[Explanation, Document | None]:
         explained = explain(source, sought_of(proposal), brokers, versions=SEARCHED)
         return explained, evidence_document(source, explained)
 
@@ -254,7 +243,7 @@ def proposal_document(uri: str, proposal: str, branch: str, settings: Settings) 
     return {**document, "evidence": evidence, "command": shlex.join(words)}
 
 
-def dead_letters_document(settings: Settings, most: int) -> dict[str, Any]:
+def dead_letters_document(settings: Settings, most: int) -> Document:
     """Returns the newest dead letters of each partition, the newest first, with the command for each.
 
     Raises `RetryError` if no broker answers.

@@ -28,6 +28,7 @@ from lakefold_table.uri import canonical, is_under
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakefold_reader.format.snapshots import FragmentSize
     from lakefold_reader.format.source import Source
 
 FRESH_S: Final = 5.0
@@ -218,11 +219,12 @@ def small_fragments(table: Table) -> int | None:
     if table.fragment_count > MAX_COUNTED:
         return None
     policy = policy_in(table.config)
-    return sum(
-        1
-        for size in table.fragment_sizes()
-        if (size.rows or 0) < policy.target_rows and (size.bytes or 0) < policy.target_bytes
-    )
+    return sum(is_small(size, policy) for size in table.fragment_sizes())
+
+
+def is_small(size: FragmentSize, policy: MaintenancePolicy) -> bool:
+    """Returns whether a fragment has fewer rows and bytes than the policy aims at."""
+    return (size.rows or 0) < policy.target_rows and (size.bytes or 0) < policy.target_bytes
 
 
 def policy_in(config: Mapping[str, str]) -> MaintenancePolicy:
