@@ -51,8 +51,9 @@ from lakefold_table.marks.marks import APP, decode_marks
 from lakefold_table.nesting import neighbour_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
+    from lakefold_table.delta.actions.file_actions import AddFile
     from lakefold_table.delta.actions.table_actions import (
         Action,
         DomainMetadata,
@@ -97,13 +98,14 @@ class DeltaDraft:
 
     def __init__(self, state: DeltaState | None, observed: Fetched) -> None:
         self._state = state
+        self._snapshot = None if state is None else state.snapshot
         self._observed = observed
         self._stored_us = 0 if state is None else observed.times.get(commit_path(state.version), 0)
         self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
         self._sharing = ""
-        self._files = CommitFiles(None if state is None else state.snapshot)
+        self._files = CommitFiles(self._snapshot)
         self._vectors: dict[str, NewFile] = {}
         self.version = 0 if state is None else state.version + 1
         self.restored = 0
@@ -175,7 +177,7 @@ class DeltaDraft:
         head = head_line(commit, info, has_marks=domain is None)
         body = lines_of(actions)
         before = self._state
-        reconciliation = Reconciliation(None if before is None else before.snapshot)
+        reconciliation = Reconciliation(self._snapshot)
         reconciliation.add_commit([CommitInfo(info), *actions])
         snapshot = reconciliation.snapshot(self.version)
         if self.version % FORGETTING == 0:
@@ -257,9 +259,7 @@ class DeltaDraft:
             fault = self._untracked(before, after)
         if fault is None and before.clustering != after.clustering:
             gone = {file.path for file in proposal.removes}
-            files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
-            kept = (files[path] for path in files if path not in gone) if files else ()
-            fault = clustering_fault(before, after, kept)
+            fault = clustering_fault(before, after, self._stored_files(besides=gone))
         return fault
 
     def _unfit_metadata(
@@ -285,15 +285,17 @@ class DeltaDraft:
     def _keeps_files(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether files stay that the table has before a proposal."""
         gone = {file.path for file in proposal.removes} | self._files.removed.keys()
-        files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
-        return bool(self._files.added.keys() - gone) or any(path not in gone for path in files)
+        return bool(self._files.added.keys() - gone) or any(True for _ in self._stored_files(besides=gone))
+
+    def _stored_files(self, besides: Collection[str] = ()) -> Iterator[AddFile]:
+        """Yields the files of the version before, without those at the paths `besides`."""
+        files = {} if self._snapshot is None else self._snapshot.files
+        return (files[path] for path in files if path not in besides)
 
     def _untracked(self, before: TableRules, after: TableRules) -> Invalid | None:
         """Returns why row tracking can't be enabled, or None if it can, or is not to be."""
-        if not enables_row_tracking(before.metadata, after.metadata):
-            return None
-        files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
-        return row_tracking_fault(after, (files[path] for path in files) if files else ())
+        is_enabled = enables_row_tracking(before.metadata, after.metadata)
+        return row_tracking_fault(after, self._stored_files()) if is_enabled else None
 
     def _fitted(self, proposal: DeltaTableProposal) -> RebasedFiles | Rejected | Invalid | None:
         """Returns the files of a proposal as they fit to rows that were deleted or moved meanwhile."""
@@ -322,14 +324,12 @@ class DeltaDraft:
 
     def _domains(self) -> list[DomainMetadata]:
         """Returns the domains of the table for the next proposal; of one domain the last counts."""
-        snapshot = None if self._state is None else self._state.snapshot
-        known = () if snapshot is None else snapshot.domains.values()
+        known = () if self._snapshot is None else self._snapshot.domains.values()
         return [*known, *(domain for _, proposal in self._accepted for domain in proposal.domains)]
 
     def _protocol_and_metadata(self) -> tuple[TableProtocol, TableMetadata]:
-        snapshot = None if self._state is None else self._state.snapshot
-        protocol = None if snapshot is None else snapshot.protocol
-        metadata = None if snapshot is None else snapshot.metadata
+        protocol = None if self._snapshot is None else self._snapshot.protocol
+        metadata = None if self._snapshot is None else self._snapshot.metadata
         for _, proposal in self._accepted:
             protocol, metadata = proposal.protocol or protocol, proposal.metadata or metadata
         if protocol is None or metadata is None:
@@ -377,8 +377,7 @@ class DeltaDraft:
     def _repeated(self, entry: Entry) -> Conflict | None:
         """Returns a conflict if another client has recorded this batch of the app, or a later one."""
         app, batch = entry.app_id, entry.batch_id
-        snapshot = None if self._state is None else self._state.snapshot
-        known = None if snapshot is None or not app or batch is None else snapshot.apps.get(app)
+        known = None if self._snapshot is None or not app else self._snapshot.apps.get(app)
         if known is None or batch is None or known.version < batch:
             return None
         encoded = self.metadata.get(APP + app)
@@ -393,11 +392,11 @@ class DeltaDraft:
         vectors = [file for file in proposal.adds if file.deletion_vector is not None]
         if not vectors or self._present().writes_vectors or proposal.restores:
             return None
-        before = None if self._state is None else self._state.snapshot
+        gone = {} if self._snapshot is None else self._snapshot.tombstones
         for added in vectors:
             present = self._files.file(added.path)
             # RESTORE brings back a file with the vector that it had.
-            is_known = before is not None and added.key in before.tombstones
+            is_known = added.key in gone
             if not is_known and (present is None or present.key != added.key):
                 message = f"{added.path!r} gets a deletion vector, but {DELETION_VECTORS} is not true"
                 return Invalid(message, "set the property first, or write the file again without the rows")
@@ -421,8 +420,7 @@ class DeltaDraft:
 
         What can't be merged is left to the conflict rules.
         """
-        before = None if self._state is None else self._state.snapshot
-        based_on = proposal.based_on
+        before, based_on = self._snapshot, proposal.based_on
         if self._state is None or before is None or proposal.metadata is None or based_on is None:
             return proposal
         if proposal.fault is not None or not self._state.history_start <= based_on < self._state.version:
@@ -445,8 +443,7 @@ class DeltaDraft:
 
     def _metadata_change(self) -> MetadataChange | None:
         """Returns what the version changes in the metadata, None if proposals built before don't fit."""
-        before = None if self._state is None else self._state.snapshot
-        proposals = [proposal for _, proposal in self._accepted]
+        before, proposals = self._snapshot, [proposal for _, proposal in self._accepted]
         if before is None or any(each.protocol is not None or each.domains for each in proposals):
             return None
         metadata = next((each.metadata for each in proposals if each.metadata is not None), None)
@@ -457,9 +454,9 @@ class DeltaDraft:
         rules = self._present()
         if not has_commit_times(rules.protocol, rules.metadata):
             return None
-        if self._state is None or self._state.snapshot is None:
+        if self._state is None or self._snapshot is None:
             return time_ms
-        before = self._state.snapshot.in_commit_ms
+        before = self._snapshot.in_commit_ms
         if before is None:
             before = max(self._state.time_us, self._stored_us) // 1000
         return time_after(before, time_ms, self._state.version)
@@ -471,7 +468,7 @@ class DeltaDraft:
         read = next((proposal.based_on for _, proposal in self._accepted), None)
         if metadata is not None and read is not None:
             metadata = with_version(metadata, read + 1, self.version)
-        before = None if self._state is None else self._state.snapshot
+        before = self._snapshot
         if in_commit_ms is None or before is None or has_commit_times(before.protocol, before.metadata):
             return metadata
         return since(self._present().metadata, self.version, in_commit_ms)
@@ -497,7 +494,7 @@ class DeltaDraft:
         adds = list(self._files.added.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
-            ids = RowIds(None if self._state is None else self._state.snapshot, self.version)
+            ids = RowIds(self._snapshot, self.version)
             removes = [ids.removed(file) for file in removes]
             restored = {file.path for each in proposals if each.restores for file in each.adds}
             adds = [ids.added(file, is_restored=file.path in restored) for file in adds]
@@ -530,13 +527,10 @@ class DeltaDraft:
 
     def _not_lowered(self, action: AppTransaction) -> AppTransaction:
         """Returns a `txn` action whose version is not below what the table has: batches may come late."""
-        snapshot = None if self._state is None else self._state.snapshot
-        known = None if snapshot is None else snapshot.apps.get(action.app_id)
-        return (
-            action
-            if known is None or known.version <= action.version
-            else replace(action, version=known.version)
-        )
+        known = None if self._snapshot is None else self._snapshot.apps.get(action.app_id)
+        if known is None or known.version <= action.version:
+            return action
+        return replace(action, version=known.version)
 
     def _info(self, commit: CommitMetadata, time_ms: int) -> dict[str, Any]:
         """Returns what other clients read in commitInfo."""
