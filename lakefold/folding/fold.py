@@ -69,7 +69,7 @@ def command(
         formats=formats,
     )
     for outcome in fold_file(branches, uri, formats, log, limits, dry_run=dry_run, claims=claims):
-        kinds[type(outcome.result).__name__.lower()] += 1
+        kinds[outcome.kind] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:
         click.echo(outcome_line(kinds, dry_run=dry_run), err=True)

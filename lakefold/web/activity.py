@@ -179,7 +179,7 @@ class Activity:
             }
 
     def _add(self, outcome: Outcome, time_us: int) -> None:
-        at, kind = time_us / 1e6, kind_of(outcome)
+        at, kind = time_us / 1e6, outcome.kind
         step = self._step(at)
         rows = outcome.result.rows_added if isinstance(outcome.result, Committed) else 0
         if step is not None:
@@ -211,11 +211,6 @@ class Activity:
         return step
 
 
-def kind_of(outcome: Outcome) -> str:
-    """Returns the outcome's kind as one of `KINDS`."""
-    return type(outcome.result).__name__.lower()
-
-
 def plain_outcome(outcome: Outcome, at: float) -> dict[str, Any]:
     """Returns an outcome that was reported at this time, as plain values with texts of limited length."""
     result = outcome.result
@@ -227,7 +222,7 @@ def plain_outcome(outcome: Outcome, at: float) -> dict[str, Any]:
         text, version = result.message, 0
     position = outcome.position
     return {
-        "kind": kind_of(outcome),
+        "kind": outcome.kind,
         "version": version,
         "message": text[:MAX_TEXT],
         "branch": outcome.branch[:MAX_TEXT],

@@ -175,6 +175,11 @@ class Outcome:
     table_id: str = ""
     branch: str = ""
 
+    @property
+    def kind(self) -> str:
+        """The name of its result in lower case, such as `committed`."""
+        return type(self.result).__name__.lower()
+
 
 class RefusedError(InvalidError):
     """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed."""

@@ -8,6 +8,7 @@ checker enforces that they are not changed: it treats them as frozen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
@@ -25,3 +26,8 @@ def value(*, order: bool = False) -> Callable[[type[T]], type[T]]:
 def uuid_form(digest: str) -> str:
     """Returns the first 128 bits of a hexadecimal digest, written as a UUID."""
     return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+
+
+def uuid_of(data: bytes) -> str:
+    """Returns a UUID that other data don't have: the beginning of their SHA-256."""
+    return uuid_form(sha256(data).hexdigest())

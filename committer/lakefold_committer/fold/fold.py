@@ -7,7 +7,6 @@ inputs. So the same entries on the same table give the same bytes, whichever pro
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
-from lakefold_table.values import uuid_form
+from lakefold_table.values import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -359,7 +358,7 @@ def _version_uuid(table_id: str, record: Record) -> str:
     """Returns the uuid of a version's transaction, a hash of its inputs, so that no other version has it."""
     offsets = f"{record.first_offset}-{record.last_offset}"
     inputs = f"{table_id} {record.base_version} {record.log} {offsets} {record.epoch}"
-    return uuid_form(hashlib.sha256(f"version {inputs}".encode()).hexdigest())
+    return uuid_of(f"version {inputs}".encode())
 
 
 def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:

@@ -285,7 +285,7 @@ class Metrics:
         doubts: Tally[str] = Tally()
         for read, outcome in answers:
             result = outcome.result
-            kinds[type(result).__name__.lower(), operation_of(read)] += 1
+            kinds[outcome.kind, operation_of(read)] += 1
             if isinstance(result, Rejected):
                 reasons[REASONS[0 if result.conflict.retryable else 1]] += 1
             elif isinstance(result, Duplicate):

@@ -155,7 +155,7 @@ class PartitionSpans:
         steps = [*group.steps, ("report", reported)]
         contexts = islice((entry.context for entry in answered if entry.context is not None), MOST_LINKS)
         links = [Link(_span_context(context)) for context in contexts]
-        kinds = Counter(_kind(entry.outcome) for entry in answered)
+        kinds = Counter(entry.outcome.kind for entry in answered)
         span = self._tracer.start_span(
             "group",
             kind=SpanKind.CONSUMER,
@@ -199,7 +199,7 @@ class PartitionSpans:
                 "lakefold.branch": outcome.branch,
                 "lakefold.uuid": outcome.uuid,
                 "lakefold.operation": operation_of(read),
-                "lakefold.outcome": _kind(outcome),
+                "lakefold.outcome": outcome.kind,
             },
         )
         _add_result(span, outcome)
@@ -216,10 +216,6 @@ def _add_result(span: Span, outcome: Outcome) -> None:
             span.set_status(StatusCode.ERROR, conflict.message)
         case Invalid(message=message):
             span.set_status(StatusCode.ERROR, message)
-
-
-def _kind(outcome: Outcome) -> str:
-    return type(outcome.result).__name__.lower()
 
 
 def _context(headers: Headers) -> Context | None:

@@ -7,7 +7,6 @@ so the table's owner stays the same.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding
 from lakefold_table.marks.record import Record, encode_record
 from lakefold_table.position import LogId
-from lakefold_table.values import uuid_form
+from lakefold_table.values import uuid_of
 from lakefold_table.versions.lost_answers import Published
 
 if TYPE_CHECKING:
@@ -145,15 +144,14 @@ def _version(
         **({} if table.state is None else {names.PARENT: table.state.uuid}),
     }
     made_of = f"move {marks.table_id} {version} {move.encode()}"
-    name = uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
+    name = uuid_of(made_of.encode())
     state, publication = draft.finish(CommitMetadata(marks.encode(), properties, name, time_us))
     return marks, state, publication
 
 
 def _table_id(table: FoldedTable, move: Rebinding) -> str:
     """Returns the id of a table into which nothing was folded yet."""
-    made_of = f"adopted {table.uri} {table.version} {move.encode()}"
-    return uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
+    return uuid_of(f"adopted {table.uri} {table.version} {move.encode()}".encode())
 
 
 def _record(table: FoldedTable, move: Rebinding, epoch: int) -> Record:

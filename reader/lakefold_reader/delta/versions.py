@@ -13,7 +13,7 @@ from lakefold_table.delta.commit_head import keeps_marks, own_head
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.log_segment.segment import segment_of
-from lakefold_table.delta.state import DeltaState, identity_of, time_of
+from lakefold_table.delta.state import DeltaState, time_of
 from lakefold_table.delta.table_features.protocol_check import check_readable, check_types
 from lakefold_table.errors import RESTORE, DamagedError, InvalidError, LakefoldError, VersionExpiredError
 from lakefold_table.format import VersionSummary
@@ -21,6 +21,7 @@ from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.marks.record import TABLE_ID
 from lakefold_table.roots import below
 from lakefold_table.storage.base import read_into
+from lakefold_table.values import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         begins_clone=False,
         footprint=None,
         keeps_metadata=keeps_marks(actions, own),
-        uuid=identity_of(data) if own is None else own.uuid,
+        uuid=uuid_of(data) if own is None else own.uuid,
         marks="" if own is None else digest_of_marks(own.metadata),
         # Delta fact 8.4.
         time_us=time_of(actions, own) or source.storage.stored_at(path) or 0,

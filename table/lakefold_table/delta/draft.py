@@ -19,7 +19,7 @@ from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.proposed_files import files_fault
 from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
-from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
+from lakefold_table.delta.state import HISTORY, DeltaState
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since, time_after
 from lakefold_table.delta.table_features.dependent_expressions import adds_check, dependent_fault
@@ -49,6 +49,7 @@ from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewF
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import APP, decode_marks
 from lakefold_table.nesting import neighbour_fault
+from lakefold_table.values import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -192,7 +193,7 @@ class DeltaDraft:
             snapshot,
             commit.metadata,
             commit,
-            identity_of(head + body),
+            uuid_of(head + body),
             commit.time_us,
             (*history, footprint)[-HISTORY:],
         )

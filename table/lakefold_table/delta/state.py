@@ -7,7 +7,6 @@ that file is missing, false or newer than the version, the log is listed.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +41,7 @@ from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.errors import RESTORE, DamagedError, LakefoldError
 from lakefold_table.format import NO_FILES, CommitMetadata, Files
 from lakefold_table.marks.marks import decode_marks
-from lakefold_table.values import uuid_form
+from lakefold_table.values import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +150,7 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
         None,
         {} if own is None else own.metadata,
         own,
-        identity_of(data),
+        uuid_of(data),
         time_of(actions, own),
         keeps_metadata=keeps_marks(actions, own),
     )
@@ -195,11 +194,6 @@ def version_at(path: str, uri: str) -> int:
     if version is None:
         raise DamagedError("the file is not a commit of a Delta table", where=f"{uri}/{path}")
     return version
-
-
-def identity_of(data: bytes) -> str:
-    """Returns what distinguishes a commit of another client from any other."""
-    return uuid_form(hashlib.sha256(data).hexdigest())
 
 
 def time_of(actions: Sequence[Action], own: CommitMetadata | None) -> int:

@@ -35,6 +35,7 @@ from lakefold_table.storage.base import (
     Put,
     PutsTogether,
     ReplacesKnown,
+    put_or_exists,
 )
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
 from lakefold_table.uri import parse_location
@@ -139,7 +140,7 @@ class ExternalManifests:
         versions = any(self._finisher.slot(path) is not None for path, _ in objects)
         if isinstance(self._objects, PutsTogether) and not versions:
             return self._objects.put_together(objects)
-        return [self._put_or_exists(path, buffers) for path, buffers in objects]
+        return [put_or_exists(self, path, buffers) for path, buffers in objects]
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`. Raises `InvalidError` for a version, which never changes."""
@@ -304,13 +305,6 @@ class ExternalManifests:
             self._left.keep(slot, staged)
         else:
             self._left.drop(slot, staged)
-
-    def _put_or_exists(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """Puts an object. Returns `EXISTS` if the answer was lost: the caller has to read back."""
-        try:
-            return self.put_if_absent(path, buffers)
-        except DoubtfulPutError:
-            return Put.EXISTS
 
 
 def _done() -> None:

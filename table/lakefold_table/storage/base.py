@@ -304,6 +304,14 @@ def check_whole(size: int, where: str) -> None:
         raise InvalidError(message, where=where, hint=hint)
 
 
+def put_or_exists(storage: Storage, path: str, buffers: Sequence[Buffer]) -> Put:
+    """Puts an object. Returns `EXISTS` if the answer was lost: the caller has to read back."""
+    try:
+        return storage.put_if_absent(path, buffers)
+    except DoubtfulPutError:
+        return Put.EXISTS
+
+
 def read_into(files: dict[str, bytes | None], storage: Storage, paths: Iterable[str]) -> None:
     """Reads files that a version needs into `files`, as `content_at`: None for one that is gone.
 

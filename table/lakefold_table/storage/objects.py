@@ -26,7 +26,7 @@ from obstore import exceptions as errors
 from obstore.store import AzureStore, GCSStore
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, put_or_exists
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
@@ -192,14 +192,7 @@ class ObjectStorage:
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
         """See `PutsTogether`. A lost answer counts as `EXISTS`: the caller has to read back."""
-
-        def put(item: tuple[str, Sequence[Buffer]]) -> Put:
-            try:
-                return self.put_if_absent(*item)
-            except DoubtfulPutError:
-                return Put.EXISTS
-
-        return together(put, objects, _AT_ONE_TIME)
+        return together(lambda item: put_or_exists(self, *item), objects, _AT_ONE_TIME)
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""

@@ -28,7 +28,7 @@ from lakefold_table.storage.aws import (
     status_of,
     translated_errors,
 )
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, put_or_exists
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.multipart import PartsUpload
@@ -154,7 +154,7 @@ class S3Storage:
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
         """See `PutsTogether`: many requests at once."""
-        return together(self._put_or_exists, objects, AT_ONE_TIME)
+        return together(lambda item: put_or_exists(self, *item), objects, AT_ONE_TIME)
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
@@ -262,13 +262,6 @@ class S3Storage:
         put = partial(self.put_if_absent, path, [b"probe"])
         in_parts = partial(self._upload, path, b"probe", condition=_NEW)
         return put(), put(), conditional_put(self._where(path), in_parts)
-
-    def _put_or_exists(self, item: tuple[str, Sequence[Buffer]]) -> Put:
-        """Puts an object. Returns `EXISTS` if the answer was lost: the caller has to read back."""
-        try:
-            return self.put_if_absent(*item)
-        except DoubtfulPutError:
-            return Put.EXISTS
 
     def _upload(self, path: str, data: bytes, condition: Mapping[str, Any]) -> None:
         parts = PartsUpload(self._patient, self._once, {**self._all, "Key": self._key(path)})

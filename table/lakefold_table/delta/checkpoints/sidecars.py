@@ -11,7 +11,6 @@ committer before.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -24,7 +23,7 @@ from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, checksum_of
 from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, SIDECARS
 from lakefold_table.format import NewFile
-from lakefold_table.values import uuid_form, value
+from lakefold_table.values import uuid_of, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -92,7 +91,7 @@ def v2_checkpoint(
         *snapshot.domains.values(),
     ]
     content = lines_of((*actions, *sidecars))
-    path = f"{FOLDER}/{snapshot.version:020}.checkpoint.{_uuid(content)}.json"
+    path = f"{FOLDER}/{snapshot.version:020}.checkpoint.{uuid_of(content)}.json"
     main = NewFile(path, content, may_exist=True)
     count = len(actions) + sum(len(run.files) for run in runs.values())
     document: dict[str, Any] = {
@@ -126,10 +125,6 @@ def _written(name: str, files: Files, form: StatisticsForm, now_ms: int) -> tupl
     # Readers expect the columns of both kinds.
     both = {AddFile.NAME: (), RemoveFile.NAME: (), name: files}
     data = parquet_file(both, form)
-    own = f"{_uuid(data)}.parquet"
+    own = f"{uuid_of(data)}.parquet"
     sidecar = Sidecar(own, len(data), now_ms)
     return StoredRun(files, sidecar, form), NewFile(f"{SIDECARS}/{own}", data, may_exist=True)
-
-
-def _uuid(data: bytes) -> str:
-    return uuid_form(hashlib.sha256(data).hexdigest())
