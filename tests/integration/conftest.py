@@ -26,6 +26,7 @@ from tests.distribution import group_of
 from tests.integration.own_log import PATIENCE_S, patient_admin
 from tests.integration.writing_bench import WritingBench, patient_writers, writing_bench
 from tests.servers.dynamodb import DynamoServer
+from tests.servers.fault_proxy import FaultProxy
 from tests.servers.quick_java import quick_brokers, quick_sessions
 from tests.servers.quick_python import prepare_quick_session, quick_python
 from tests.servers.s3 import S3Server
@@ -166,6 +167,13 @@ def own_broker(_broker_of_the_file: Broker) -> Broker:
 def s3() -> Iterator[S3Server]:
     """A running S3 server that all tests of this process share: a test that kills it starts its own."""
     with TemporaryDirectory(prefix="lakefold-s3-") as folder, S3Server(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[FaultProxy]:
+    """A proxy before the S3 server, which clients take for another server. A test can change its answers."""
+    with FaultProxy(s3.port) as running:
         yield running
 
 

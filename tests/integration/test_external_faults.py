@@ -46,21 +46,15 @@ def base() -> str:
 
 
 @pytest.fixture
-def proxy(dynamodb: DynamoServer) -> Iterator[FaultProxy]:
+def dynamodb_proxy(dynamodb: DynamoServer) -> Iterator[FaultProxy]:
     with FaultProxy(dynamodb.port) as running:
         yield running
 
 
 @pytest.fixture
-def s3_proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.port) as running:
-        yield running
-
-
-@pytest.fixture
-def manifests(proxy: FaultProxy) -> DynamoManifests:
+def manifests(dynamodb_proxy: FaultProxy) -> DynamoManifests:
     """The manifest store behind the proxy."""
-    return DynamoManifests(TABLE, {**OPTIONS, "dynamodb_endpoint": proxy.endpoint})
+    return DynamoManifests(TABLE, {**OPTIONS, "dynamodb_endpoint": dynamodb_proxy.endpoint})
 
 
 def recorded(version: int, writer: str = "x", size: int | None = 5) -> ManifestRecord:
@@ -125,23 +119,28 @@ LOST_IDS = ["lost answer", "lost request", "done and 500", "503"]
     ids=lambda value: str(value) if isinstance(value, int) else LOST_IDS[LOST.index(value)],
 )
 def test_a_fold_is_published_once_whatever_is_lost_at_a_step(
-    s3: S3Server, dynamodb: DynamoServer, proxy: FaultProxy, s3_proxy: FaultProxy, step: int, fault: Fault
+    s3: S3Server,
+    dynamodb: DynamoServer,
+    dynamodb_proxy: FaultProxy,
+    proxy: FaultProxy,
+    step: int,
+    fault: Fault,
 ) -> None:
     table = External.new(s3, dynamodb)
     table.create_by_pylance([0])
     proposal = table.proposal([1])
     table.through = {
-        "aws_endpoint": s3_proxy.endpoint,
-        "dynamodb_endpoint": proxy.endpoint,
+        "aws_endpoint": proxy.endpoint,
+        "dynamodb_endpoint": dynamodb_proxy.endpoint,
         "client_max_retries": "0",
     }
     final = f"/{BUCKET}/{table.base}/{table.scheme.path(2)}"
     at, fits, after = {
-        1: (s3_proxy, lambda request: request.method == "PUT" and request.path.startswith(f"{final}-"), 0),
-        2: (proxy, is_put, 0),
-        3: (s3_proxy, lambda request: request.method == "PUT" and request.path == final, 0),
-        4: (proxy, is_put, 1),
-        5: (s3_proxy, lambda request: request.method == "DELETE" and request.path.startswith(f"{final}-"), 0),
+        1: (proxy, lambda request: request.method == "PUT" and request.path.startswith(f"{final}-"), 0),
+        2: (dynamodb_proxy, is_put, 0),
+        3: (proxy, lambda request: request.method == "PUT" and request.path == final, 0),
+        4: (dynamodb_proxy, is_put, 1),
+        5: (proxy, lambda request: request.method == "DELETE" and request.path.startswith(f"{final}-"), 0),
     }[step]
     at.plan(fault, fits, after=after)
     committer = table.committer()
@@ -160,18 +159,18 @@ def test_a_fold_is_published_once_whatever_is_lost_at_a_step(
 
 
 def test_a_put_costs_as_many_requests_as_it_has_steps_and_a_look(
-    s3: S3Server, dynamodb: DynamoServer, proxy: FaultProxy, s3_proxy: FaultProxy
+    s3: S3Server, dynamodb: DynamoServer, dynamodb_proxy: FaultProxy, proxy: FaultProxy
 ) -> None:
     table = External.new(s3, dynamodb)
-    table.through = {"aws_endpoint": s3_proxy.endpoint, "dynamodb_endpoint": proxy.endpoint}
+    table.through = {"aws_endpoint": proxy.endpoint, "dynamodb_endpoint": dynamodb_proxy.endpoint}
     storage = table.storage()
     for number in (1, 2):
         storage.put_if_absent(Scheme.V2.path(number), [b"x"])
-    with s3_proxy.counted() as of_objects, proxy.counted() as of_items:
+    with proxy.counted() as of_objects, dynamodb_proxy.counted() as of_items:
         storage.put_if_absent(Scheme.V2.path(3), [b"x"])
     assert of_objects == {"HEAD": 1, "PUT": 2, "DELETE": 1}
     assert of_items == {"PutItem": 2}
-    with s3_proxy.counted() as of_objects, proxy.counted() as of_items:
+    with proxy.counted() as of_objects, dynamodb_proxy.counted() as of_items:
         storage.get(Scheme.V2.path(3))
         storage.size(Scheme.V2.path(4))
     assert of_objects == {"GET": 1, "HEAD": 1}
@@ -195,22 +194,24 @@ CALLS: list[Callable[[DynamoManifests], object]] = [
 
 @pytest.mark.parametrize("call", CALLS, ids=["get", "put_if_absent", "put_if_present", "newest", "forget"])
 def test_each_refusal_says_what_to_do(
-    manifests: DynamoManifests, proxy: FaultProxy, call: Callable[[DynamoManifests], object]
+    manifests: DynamoManifests, dynamodb_proxy: FaultProxy, call: Callable[[DynamoManifests], object]
 ) -> None:
     manifests.put_if_absent(uuid.uuid4().hex, recorded(1))
     for code, says in REFUSED:
-        proxy.plan(Answer(400, code))
+        dynamodb_proxy.plan(Answer(400, code))
         with pytest.raises(InvalidError) as refused:
             call(manifests)
         assert code in refused.value.message
         assert says in refused.value.hint
         assert refused.value.where.startswith(f"dynamodb://{TABLE}/")
-    proxy.plan(Answer(400, "InvalidSignatureException", message="Signature expired: 1 is now earlier than 2"))
+    dynamodb_proxy.plan(
+        Answer(400, "InvalidSignatureException", message="Signature expired: 1 is now earlier than 2")
+    )
     with pytest.raises(InvalidError, match="Signature expired") as refused:
         call(manifests)
     assert "clock" in refused.value.hint
     for code in ("ProvisionedThroughputExceededException", "ThrottlingException"):
-        proxy.plan(Answer(400, code))
+        dynamodb_proxy.plan(Answer(400, code))
         with pytest.raises(RetryError, match=code) as throttled:
             call(manifests)
         assert "capacity" in throttled.value.hint
@@ -218,23 +219,23 @@ def test_each_refusal_says_what_to_do(
 
 @pytest.mark.parametrize("fault", LOST, ids=LOST_IDS)
 def test_an_answer_that_did_not_come_is_doubt_for_a_commit_and_tried_again_for_all_else(
-    manifests: DynamoManifests, proxy: FaultProxy, base: str, fault: Fault
+    manifests: DynamoManifests, dynamodb_proxy: FaultProxy, base: str, fault: Fault
 ) -> None:
     assert manifests.put_if_absent(base, recorded(1)) is Put.STORED
-    proxy.plan(fault, is_put)
+    dynamodb_proxy.plan(fault, is_put)
     with pytest.raises(DoubtfulPutError):
         manifests.put_if_absent(base, recorded(2))
     stored = recorded(2) if fault in (LOST[0], LOST[2]) else None
     assert manifests.get(base, 2) == stored
     for call in (CALLS[0], *CALLS[2:]):
-        proxy.plan(fault)
+        dynamodb_proxy.plan(fault)
         with pytest.raises(RetryError):
             call(manifests)
-    assert proxy.left == 0
+    assert dynamodb_proxy.left == 0
 
 
-def test_what_may_be_sent_again_is_sent_again(proxy: FaultProxy, base: str) -> None:
-    options = {**OPTIONS, "client_max_retries": "1", "dynamodb_endpoint": proxy.endpoint}
+def test_what_may_be_sent_again_is_sent_again(dynamodb_proxy: FaultProxy, base: str) -> None:
+    options = {**OPTIONS, "client_max_retries": "1", "dynamodb_endpoint": dynamodb_proxy.endpoint}
     manifests = DynamoManifests(TABLE, options)
     assert manifests.put_if_absent(base, recorded(1)) is Put.STORED
     for call in (
@@ -242,16 +243,16 @@ def test_what_may_be_sent_again_is_sent_again(proxy: FaultProxy, base: str) -> N
         lambda: manifests.put_if_present(base, recorded(1)),
         lambda: next(manifests.newest(base)),
     ):
-        proxy.plan(Answer(500))
+        dynamodb_proxy.plan(Answer(500))
         assert call() in {recorded(1), True}
-    assert proxy.left == 0
+    assert dynamodb_proxy.left == 0
 
 
-def test_what_commits_a_version_is_sent_once(proxy: FaultProxy, base: str) -> None:
-    options = {**OPTIONS, "client_max_retries": "3", "dynamodb_endpoint": proxy.endpoint}
+def test_what_commits_a_version_is_sent_once(dynamodb_proxy: FaultProxy, base: str) -> None:
+    options = {**OPTIONS, "client_max_retries": "3", "dynamodb_endpoint": dynamodb_proxy.endpoint}
     manifests = DynamoManifests(TABLE, options)
-    proxy.plan(LoseAnswer(), is_put)
-    with proxy.counted() as asked, pytest.raises(DoubtfulPutError):
+    dynamodb_proxy.plan(LoseAnswer(), is_put)
+    with dynamodb_proxy.counted() as asked, pytest.raises(DoubtfulPutError):
         manifests.put_if_absent(base, recorded(1))
     assert asked["PutItem"] == 1
     assert manifests.get(base, 1) == recorded(1)
@@ -366,12 +367,12 @@ def test_settings_that_can_not_be_used_are_said(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_bucket_that_ignores_conditions_is_enough(
-    s3: S3Server, dynamodb: DynamoServer, s3_proxy: FaultProxy
+    s3: S3Server, dynamodb: DynamoServer, proxy: FaultProxy
 ) -> None:
     """It is what the manifest store is for: nothing hangs on a condition of the bucket's."""
     table = External.new(s3, dynamodb)
-    table.through = {"aws_endpoint": s3_proxy.endpoint}
-    s3_proxy.plan(Strip("If-None-Match"), times=-1)
+    table.through = {"aws_endpoint": proxy.endpoint}
+    proxy.plan(Strip("If-None-Match"), times=-1)
     table.create_by_pylance([0])
     assert open_storage(table.plain, table.options).put_if_absent("data/x", [b"1"]) is Put.STORED
     assert open_storage(table.plain, table.options).put_if_absent("data/x", [b"2"]) is Put.STORED

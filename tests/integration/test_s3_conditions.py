@@ -17,18 +17,11 @@ from tests.servers.fault_proxy import Answer, FaultProxy, LoseAnswer, Request, S
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.servers.s3 import S3Server
 
 STRIPPED = Strip("If-None-Match")
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    """A server that this process has not tried yet."""
-    with FaultProxy(s3.port) as running:
-        yield running
 
 
 @pytest.fixture

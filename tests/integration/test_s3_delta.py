@@ -32,7 +32,7 @@ from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, Los
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_table.storage.base import Storage
@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 V2 = {"delta.checkpointInterval": "2", "delta.checkpointPolicy": "v2"}
 ROWS = 5
 APPENDS = 6
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.port) as running:
-        yield running
 
 
 class Proposed:

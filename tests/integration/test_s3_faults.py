@@ -32,17 +32,9 @@ from tests.servers.fault_proxy import (
 from tests.servers.s3 import BUCKET, options_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.servers.s3 import S3Server
 
 LARGE = PART + 1000
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.port) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -22,18 +22,10 @@ from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, Los
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
     from tests.servers.s3 import S3Server
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.port) as running:
-        yield running
 
 
 @pytest.fixture

@@ -26,17 +26,9 @@ from tests.servers.s3 import BUCKET
 from tests.tables import Folded, fragments_only
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.servers.s3 import S3Server
 
 VERSIONS = 100
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.port) as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
 from lakefold_committer.tables.table_writer import TableWriter
@@ -20,10 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import pyarrow as pa
-
     from lakefold_table.entry import Entry, Result
     from lakefold_table.lance.state import LanceState
+
+
+def rows(start: int, count: int) -> pa.Table:
+    """So many rows, numbered in column a from `start` on."""
+    numbers = range(start, start + count)
+    return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
+
+
+def commit(dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOperation) -> None:
+    """Has pylance commit an operation on the version that is open."""
+    lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
 
 
 def owned(table: Path) -> TableWriter:

@@ -7,22 +7,16 @@ from pathlib import Path
 from typing import Literal
 
 import lance
-import pyarrow as pa
 import pytest
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.lance.state import LanceState
-from tests.oracle.committing import fold, numbered, owned, proposal, state, written
+from tests.oracle.committing import fold, numbered, owned, proposal, rows, state, written
 
 # What we remember of the log.
 PREFIX = "lakefold."
-
-
-def rows(start: int, count: int) -> pa.Table:
-    numbers = range(start, start + count)
-    return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
 
 
 Prepare = Callable[[lance.LanceDataset], object]

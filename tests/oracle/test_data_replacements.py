@@ -11,15 +11,11 @@ from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
 from lakefold_table.entry import Invalid
+from tests.oracle.committing import rows
 from tests.oracle.operations import both_ways, check_agreement
 
 Act = Callable[[lance.LanceDataset], object]
 Operation = lance.LanceOperation
-
-
-def rows(start: int, count: int) -> pa.Table:
-    numbers = range(start, start + count)
-    return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
 
 
 @pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])

@@ -14,6 +14,7 @@ import pytest
 from lance.fragment import FragmentMetadata, write_fragments
 
 from lakefold_table.entry import Committed, Rejected
+from tests.oracle.committing import commit
 from tests.oracle.operations import both_ways, check_agreement, version_of
 
 if TYPE_CHECKING:
@@ -69,10 +70,6 @@ def with_files_of(
         file["fields"] = [-2 if number in struck else number for number in file["fields"]]
     form["files"] += more["files"]
     return FragmentMetadata.from_json(json.dumps(form))
-
-
-def commit(dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOperation) -> None:
-    lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
 
 
 def append(dataset: lance.LanceDataset) -> None:

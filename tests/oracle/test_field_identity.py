@@ -14,7 +14,7 @@ from lance.schema import LanceSchema
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Rejected, Result
 from lakefold_table.uri import canonical
-from tests.oracle.committing import fold, owned
+from tests.oracle.committing import commit, fold, owned
 from tests.oracle.operations import version_of
 
 Act = Callable[[lance.LanceDataset], object]
@@ -31,10 +31,6 @@ def table(tmp_path: Path) -> Path:
     dataset = lance.write_dataset(numbers, str(path), max_rows_per_file=10)
     dataset.add_columns(pa.field("x", pa.int64()))
     return path
-
-
-def commit(dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOperation) -> None:
-    lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
 
 
 def append(dataset: lance.LanceDataset) -> None:

@@ -22,7 +22,7 @@ from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
-from tests.oracle.committing import owned, packed
+from tests.oracle.committing import commit, owned, packed
 from tests.oracle.operations import both_ways, check_agreement, version_of
 from tests.replaying import Listed
 
@@ -56,10 +56,6 @@ def unsized(fragment: FragmentMetadata, files: slice = slice(None)) -> FragmentM
 def new(dataset: lance.LanceDataset, count: int = 1) -> list[FragmentMetadata]:
     every = [write_fragments(ROWS.slice(0, 3), dataset, mode="append") for _ in range(count)]
     return [fragment for fragments in every for fragment in fragments]
-
-
-def commit(dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOperation) -> None:
-    lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
 
 
 def append(dataset: lance.LanceDataset) -> None:

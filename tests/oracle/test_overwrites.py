@@ -11,15 +11,10 @@ import pytest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.uri import canonical
-from tests.oracle.committing import fold, owned
+from tests.oracle.committing import fold, owned, rows
 from tests.oracle.operations import Both, both_ways, check_agreement, version_of
 
 Act = Callable[[lance.LanceDataset], object]
-
-
-def rows(start: int, count: int) -> pa.Table:
-    numbers = range(start, start + count)
-    return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
 
 
 OTHER = pa.table({"b": pa.array([1, 2, 3], pa.int64()), "p": [{"x": 1, "y": "1"}] * 3})

@@ -12,15 +12,10 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.uri import canonical
-from tests.oracle.committing import fold, owned, proposal, state, written
+from tests.oracle.committing import fold, owned, proposal, rows, state, written
 from tests.oracle.operations import both_ways, check_agreement
 
 Act = Callable[[lance.LanceDataset], object]
-
-
-def rows(start: int, count: int) -> pa.Table:
-    numbers = range(start, start + count)
-    return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
 
 
 def settings(dataset: lance.LanceDataset) -> None:
