@@ -10,8 +10,8 @@ from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, deletion_path, encode_deletions
 from lakefold_table.lance.state import LanceState
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, fold_at, opened
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+import tests.memory_storage  # noqa: F401 - it opens `memory://`
 from lakefold.local import ports
 from tests.distribution import in_order, is_integration, pytest_xdist_make_scheduler
 from tests.scratch import Scratch, scratch_in_memory

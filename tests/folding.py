@@ -23,8 +23,8 @@ from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.state import LanceState
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

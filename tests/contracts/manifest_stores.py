@@ -14,8 +14,8 @@ from lakefold_table.lance.manifests.naming import DETACHED_BIT, VERSIONS, Scheme
 from lakefold_table.manifest_stores.base import ManifestRecord
 from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol, Self, cast
 from obstore.store import MemoryStore as ObstoreMemory
 
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.storage.objects import ObjectClients, ObjectStorage
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

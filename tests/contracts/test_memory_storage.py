@@ -9,7 +9,7 @@ import pytest
 
 from lakefold_table.errors import RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.memory import Hold, LoseAnswer, MemoryStorage, Refuse
+from tests.memory_storage import Hold, LoseAnswer, MemoryStorage, Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ReplacesKnown
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import MemoryStorage
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
 from tests.contracts.stores import KINDS, LocalSite
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,9 +21,9 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError, RetryError, StopError
 from lakefold_table.lance.proposal import proposal_of
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

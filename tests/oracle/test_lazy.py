@@ -20,8 +20,8 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import Position
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
+from tests.memory_storage import MemoryStorage
 from tests.proposals import creation, rows
 from tests.tables import LOG, Recording, fragments_only
 

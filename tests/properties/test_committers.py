@@ -23,9 +23,9 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.base import DoubtfulPutError
-from lakefold_table.storage.memory import Fault, LoseAnswer, MemoryStorage, Refuse
 from tests.folding import FORMAT, append, creation, entries, groups_of, opened, reserve, versions_at
 from tests.foreign import commit, roll_back, wipe
+from tests.memory_storage import Fault, LoseAnswer, MemoryStorage, Refuse
 
 if TYPE_CHECKING:
     from lakefold_committer.tables.table_writer import TableWriter

@@ -24,9 +24,9 @@ from lakefold_table.errors import FencedError, GapError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import MAX_MOVES, Rebinding, RebindReason
 from lakefold_table.position import Position
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, versions_at
 from tests.foreign import commit, wipe
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from lakefold_committer.fold.fold import FoldedTable

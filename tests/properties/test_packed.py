@@ -24,7 +24,6 @@ from lakefold_table.lance.manifests.naming import PLAIN, are_data_names, is_data
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.rows.numbering import id_fields
 from lakefold_table.lance.rows.rowids import lineage, lineages
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 from lakefold_table.wire import varint, varints
 from tests.folding import (
@@ -40,6 +39,7 @@ from tests.folding import (
     parsed_packed,
     with_packed,
 )
+from tests.memory_storage import MemoryStorage
 from tests.properties.mutations import mutated
 
 if TYPE_CHECKING:

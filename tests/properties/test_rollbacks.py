@@ -16,9 +16,9 @@ from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.storage.memory import MemoryStorage
 from tests import foreign
 from tests.folding import FORMAT, append, changed, creation, entries, opened, versions_at
+from tests.memory_storage import MemoryStorage
 from tests.replaying import Listed
 
 if TYPE_CHECKING:

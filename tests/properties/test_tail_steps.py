@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail_of
-from lakefold_table.storage.memory import MemoryStorage
+from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
 
 if TYPE_CHECKING:

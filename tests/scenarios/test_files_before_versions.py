@@ -19,11 +19,11 @@ from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
 from lakefold_table.lance.state import LanceState
-from lakefold_table.storage.memory import Hold, LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions.versions import Versions
 from tests.changing import MemoryRows
 from tests.folding import FORMAT, entries, opened, versions_at
 from tests.foreign import commit
+from tests.memory_storage import Hold, LoseAnswer, MemoryStorage, Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry, Result
     from lakefold_table.storage.base import Buffer, Put
-    from lakefold_table.storage.memory import Fault
+    from tests.memory_storage import Fault
 
 T = TypeVar("T")
 FILE, MANIFEST = ".bin", ".manifest"

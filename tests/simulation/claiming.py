@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_log.codec.claims import path_of, put_claim
 from lakefold_log.codec.envelope import encode
-from lakefold_table.storage.memory import MemoryStorage
+from tests.memory_storage import MemoryStorage
 from tests.simulation.runtime import START_S
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from lakefold_table.delta.state import DeltaState
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.base import Put
-from lakefold_table.storage.memory import MemoryStorage
 from tests.delta_logs.actions import LISTED, PROTOCOL, VECTORS, add, metadata, remove, snapshot_of, text
 from tests.folding import append, creation
+from tests.memory_storage import MemoryStorage
 from tests.simulation.ledger import demand
 from tests.simulation.toy_world import COMMITTED, DUPLICATE, REFUSED, ToyWorld
 

@@ -9,8 +9,8 @@ from lakefold_log.codec.claims import FOLDER
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
 from lakefold_table.lance.state import LanceState
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, versions_at
+from tests.memory_storage import MemoryStorage
 from tests.simulation import foreign
 from tests.simulation.claiming import THERE
 from tests.simulation.ledger import demand

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
 from lakefold_table.marks.record import decode_record, is_own
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
+from tests.memory_storage import MemoryStorage
 from tests.simulation.model import BRANCHES, OUTSIDE, REWRITE, Sent
 from tests.simulation.rows import (
     Live,

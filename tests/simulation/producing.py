@@ -17,8 +17,8 @@ from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.branch_names import root_of
 from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, deletion_path, encode_deletions
 from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, reserve
+from tests.memory_storage import MemoryStorage
 from tests.simulation.claiming import FATES, LATE, THERE
 from tests.simulation.model import BRANCHES, DELETING, OUTSIDE, REWRITE, Sent
 from tests.simulation.rows import Live, count, written_fragments

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.lance.rows.deleted_rows import deletion_location
 from lakefold_table.lance.rows.deletions import decode_deletions
 from lakefold_table.roots import folder_and_name
-from lakefold_table.storage.memory import MemoryStorage
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import RULES
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, versions_at
+from tests.memory_storage import MemoryStorage
 from tests.simulation import foreign
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.model import OUTSIDE, REWRITE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.memory import MemoryStorage
+from tests.memory_storage import MemoryStorage
 from tests.simulation.runtime import START_S, Killed
 
 if TYPE_CHECKING:

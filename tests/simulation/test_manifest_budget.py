@@ -12,8 +12,8 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.fold.manifest_budget import ManifestLimits
 from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.entry import Committed
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
+from tests.memory_storage import MemoryStorage
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.world import World
 

@@ -27,7 +27,6 @@ from lakefold_log.codec.envelope import encode
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.marks.owner import Owner
-from lakefold_table.storage.memory import MemoryStorage, Refuse
 from lakefold_table.uri import parse_location
 from tests.folding import (
     FORMAT,
@@ -42,6 +41,7 @@ from tests.folding import (
     versions_at,
 )
 from tests.foreign import commit
+from tests.memory_storage import MemoryStorage, Refuse
 from tests.reported import Outcomes
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.scenario import play

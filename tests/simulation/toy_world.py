@@ -17,8 +17,8 @@ from lakefold_log.codec.envelope import encode
 from lakefold_table.formats import Formats, lance
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import LogId
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
+from tests.memory_storage import MemoryStorage
 from tests.simulation.broker import Broker
 from tests.simulation.committing import Running
 from tests.simulation.ending import MOST_STEPS

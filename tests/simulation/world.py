@@ -9,8 +9,8 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.branch_names import TREE
 from lakefold_table.marks.marks import RULES
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions import dropped
+from tests.memory_storage import MemoryStorage
 from tests.simulation.claiming import Claimer
 from tests.simulation.committing import Running
 from tests.simulation.ending import Ending

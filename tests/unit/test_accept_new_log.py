@@ -17,7 +17,6 @@ from lakefold_table.errors import GapError
 from lakefold_table.format import Fetched
 from lakefold_table.marks.marks import MAX_MOVES, Marks, Rebinding, RebindReason, decode_marks
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FORMAT,
     LOG,
@@ -32,6 +31,7 @@ from tests.folding import (
     opened,
     versions_at,
 )
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, Listed, here, replayed
 
 AGAIN = replace(LOG, topic_id="made again")

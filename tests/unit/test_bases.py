@@ -15,7 +15,6 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Fetched
 from lakefold_table.lance.state import LanceState
 from lakefold_table.lance.validity import MOST_BASES
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FORMAT,
     URI,
@@ -28,6 +27,7 @@ from tests.folding import (
     fold_at,
     versions_at,
 )
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, Listed, here, replayed
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError, VersionExpiredError
 from lakefold_table.storage.base import DoubtfulPutError
-from lakefold_table.storage.memory import LoseAnswer, MemoryStorage
 from lakefold_table.versions.refs import Refs
+from tests.memory_storage import LoseAnswer, MemoryStorage
 from tests.tables import Folded, Recording, fragments_only
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions, pa
 from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS, commit_path
 from lakefold_table.delta.log_segment.segment import log_files
 from lakefold_table.errors import DamagedError
-from lakefold_table.storage.memory import MemoryStorage
 from tests.delta_logs.actions import (
     CHECKPOINT,
     LISTED,
@@ -42,6 +41,7 @@ from tests.delta_logs.actions import (
     txn,
     vector,
 )
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -26,7 +26,6 @@ from lakefold_table.errors import PreconditionError, RetryError, StopError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
 from lakefold_table.marks.marks import RebindReason
 from lakefold_table.position import Position
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
 from lakefold_table.versions.removal import remove_branch, remove_rest
@@ -34,6 +33,7 @@ from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit
+from tests.memory_storage import MemoryStorage
 from tests.proposals import append as append_rows
 from tests.proposals import creation as create
 from tests.proposals import rows

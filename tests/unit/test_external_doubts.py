@@ -11,7 +11,6 @@ from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions.lost_answers import Published
 from tests.contracts.manifest_stores import (
     Kept,
@@ -22,6 +21,7 @@ from tests.contracts.manifest_stores import (
     publication,
     versions,
 )
+from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

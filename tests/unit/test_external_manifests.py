@@ -15,9 +15,9 @@ from lakefold_table.errors import DamagedError, InvalidError, LocationError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import Listed, ListsInOrder, Put
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.lost_answers import Published
 from tests.contracts.manifest_stores import BASE, Kept, MemoryManifests, check_whole, publication, versions
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

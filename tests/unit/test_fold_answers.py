@@ -10,7 +10,6 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.marks.record import RECORD
 from lakefold_table.position import LogId
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FILE,
     LOG,
@@ -25,6 +24,7 @@ from tests.folding import (
     results,
     versions_at,
 )
+from tests.memory_storage import MemoryStorage
 
 NAME = "answers"
 HERE = f"memory://{NAME}/t"

@@ -25,8 +25,8 @@ from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import RebindReason
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import Position
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, START_US, append, creation, versions_at
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, here
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.dropped import (
     INSIDE,
     Dropped,
@@ -25,6 +24,7 @@ from lakefold_table.versions.dropped import (
 )
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, versions_at
 from tests.foreign import commit
+from tests.memory_storage import MemoryStorage
 from tests.reported import Outcomes
 
 NAME = "missing_table"

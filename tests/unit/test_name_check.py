@@ -26,9 +26,9 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical, parse_location
 from tests.folding import FORMATS, LOG, append, changed, creation, entry, reserve
+from tests.memory_storage import MemoryStorage
 from tests.unit.test_parking import Stamped
 from tests.unit.test_partition import at, messages, opened
 

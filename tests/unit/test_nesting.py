@@ -19,7 +19,6 @@ from lakefold_table.errors import NotATableError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.nesting import needs_around
 from lakefold_table.roots import parents
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from tests.folding import (
     FORMAT,
@@ -33,6 +32,7 @@ from tests.folding import (
     opened,
     versions_at,
 )
+from tests.memory_storage import MemoryStorage
 from tests.proposals import rows
 from tests.replaying import Listed
 

@@ -14,10 +14,10 @@ from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import MARK, RULES, Marks
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, known_history, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
+from tests.memory_storage import MemoryStorage
 
 NAME = "opening"
 HERE = f"memory://{NAME}/t"

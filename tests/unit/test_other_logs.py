@@ -11,8 +11,8 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.errors import FencedError, GapError
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entry, fold_at, opened, versions_at
+from tests.memory_storage import MemoryStorage
 
 NAME = "other-logs"
 HERE = f"memory://{NAME}/t"

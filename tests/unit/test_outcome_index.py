@@ -20,9 +20,9 @@ from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import Position
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
 from tests.foreign import commit, wipe
+from tests.memory_storage import MemoryStorage
 from tests.reported import Outcomes
 from tests.waiting import until
 

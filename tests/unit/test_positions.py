@@ -28,9 +28,9 @@ from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, V
 from lakefold_table.marks.marks import Rebinding, RebindReason, describe_position
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FILE, FORMAT, LOG, START_US, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
+from tests.memory_storage import MemoryStorage
 from tests.tables import Recording
 
 AGAIN = replace(LOG, topic_id="made again")

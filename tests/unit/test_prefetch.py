@@ -14,8 +14,8 @@ from lakefold_reader.tail.wakeup import Pace
 from lakefold_reader.versions.prefetch import MOST_AT_ONCE, FirstRead, PrefetchedVersions
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.format import VersionSummary
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.heads import HEAD_BYTES
+from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
 

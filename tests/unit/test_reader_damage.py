@@ -16,10 +16,10 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.marks.record import TIME
-from lakefold_table.storage.memory import MemoryStorage
 from tests.encoding import encode_file
 from tests.folding import FORMAT, column
 from tests.foreign import commit
+from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
 
 if TYPE_CHECKING:

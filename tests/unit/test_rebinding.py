@@ -25,7 +25,6 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.versions import Versions
 from tests.folding import (
@@ -41,6 +40,7 @@ from tests.folding import (
     versions_at,
 )
 from tests.foreign import commit, wipe
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, Listed, here, replayed
 
 OTHER = replace(LOG, partition=3)

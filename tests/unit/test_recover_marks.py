@@ -13,9 +13,9 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import StopError
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
+from tests.memory_storage import MemoryStorage
 
 NAME = "recover_marks"
 HERE = f"memory://{NAME}/t"

@@ -25,8 +25,8 @@ from lakefold_table.lance.refs.names import (
     tag_path,
 )
 from lakefold_table.ref_files import Branch, Tag
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.refs import Refs, RefTarget, UnknownRefError
+from tests.memory_storage import MemoryStorage
 
 SECOND = 1_000_000_000
 MOMENT = 1_795_289_420 * SECOND

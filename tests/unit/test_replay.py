@@ -16,7 +16,6 @@ from lakefold_table.errors import InvalidError, NotATableError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import RULES
-from lakefold_table.storage.memory import MemoryStorage
 from tests import foreign
 from tests.folding import (
     FORMAT,
@@ -32,6 +31,7 @@ from tests.folding import (
     reserve,
     versions_at,
 )
+from tests.memory_storage import MemoryStorage
 from tests.replaying import ALL, HERE, NAME, Listed, fold_all, here, listed, replayed, verdicts
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_log.codec.claims import path_of, put_claim
 from lakefold_log.codec.envelope import encode
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import append, creation, entries, opened
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, Listed, here, replayed
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from lakefold_table.lance.differences import differences
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.marks.record import RECORD
-from lakefold_table.storage.memory import MemoryStorage
 from tests.changing import MemoryRows
 from tests.encoding import encode_file
 from tests.folding import (
@@ -23,6 +22,7 @@ from tests.folding import (
     opened,
     versions_at,
 )
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, Listed, fold_all, replayed
 
 if TYPE_CHECKING:

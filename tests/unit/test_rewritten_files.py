@@ -17,7 +17,6 @@ from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.lance.conflicts import history
 from lakefold_table.lance.conflicts.footprint import FileDigests
 from lakefold_table.marks.marks import MAX_UUIDS
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     add_fragment,
     append,
@@ -29,6 +28,7 @@ from tests.folding import (
     versions_at,
     with_packed,
 )
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

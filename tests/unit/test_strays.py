@@ -15,7 +15,6 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
 from tests.folding import (
@@ -31,6 +30,7 @@ from tests.folding import (
     versions_at,
 )
 from tests.foreign import commit, wipe
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

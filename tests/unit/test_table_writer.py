@@ -12,11 +12,11 @@ from lakefold_table.errors import DamagedError, FencedError, InvalidError, Retry
 from lakefold_table.format import Publication
 from lakefold_table.position import LogId
 from lakefold_table.storage.base import Buffer, Put
-from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
+from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
 
 NAME = "table_writer"
 HERE = f"memory://{NAME}/t"

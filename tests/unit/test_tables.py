@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from lakefold.setup.tables import local_tables, maintained_tables, newest_version
 from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

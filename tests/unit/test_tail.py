@@ -17,8 +17,8 @@ from lakefold_reader.versions.cursor import Cursor, mark_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.heads import HEAD_BYTES
+from tests.memory_storage import MemoryStorage
 from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.marks.record import RECORD
-from lakefold_table.storage.memory import MemoryStorage
 from tests.foreign import file_as_others_write
+from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, Recording, fragments_only
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lakefold_committer.tables.branches import located_in, open_branch
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.formats import Formats, lance
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import append, changed, creation
+from tests.memory_storage import MemoryStorage
 from tests.toy_format.toy import (
     APPEND,
     CREATE,

@@ -20,9 +20,9 @@ from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.manifests.naming import TRANSACTIONS, VERSIONS, detect
 from lakefold_table.storage.concurrently import begun
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 from tests.folding import append, creation, entries, opened, versions_at
+from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, Listed, here
 from tests.tables import Folded, fragments_only
 

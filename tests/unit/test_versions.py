@@ -9,9 +9,9 @@ from lakefold_table.errors import DamagedError, NotATableError, RetryError, Vers
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.versions import Versions
+from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
 
 NAME = "versions"
 URI = f"memory://{NAME}/t"

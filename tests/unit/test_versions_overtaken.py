@@ -16,7 +16,6 @@ from lakefold_table.errors import RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import Hold, MemoryStorage
 from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.versions import (
     CHECK_SECONDS,
@@ -26,6 +25,7 @@ from lakefold_table.versions.versions import (
     Versions,
     seconds,
 )
+from tests.memory_storage import Hold, MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

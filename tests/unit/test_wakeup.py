@@ -18,7 +18,7 @@ from lakefold_reader.tail.tail import tail, tail_of
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.memory import MemoryStorage
+from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
 

@@ -10,9 +10,9 @@ shows which of the two it was.
 its system calls, `os_errors` says what a failed call means. `s3` is a bucket: `aws` makes its clients from
 `aws_options` and translates their errors, `multipart` uploads what is too large for one request. `objects` is
 a bucket at Google or Azure. The package `manifest_stores`, which knows how versions are named, has buckets
-whose versions are committed in another store. `memory` is for tests and can plan faults. A single suite,
-`tests/contracts/behaviour.py`, checks what holds for all of them. `option_names` warns of options that no
-store has.
+whose versions are committed in another store. Tests have a store in memory as well, which can plan faults. A
+single suite, `tests/contracts/behaviour.py`, checks what holds for all of them. `option_names` warns of
+options that no store has.
 
 If the client library of a store isn't installed, the error names the extra that contains it. Other stores
 don't need it.
@@ -25,18 +25,19 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, LocationError
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.storage.option_names import warn_unknown
 from lakefold_table.uri import FILE, NOT_BUILT, canonical, parse_location
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakefold_table.storage.base import Storage
 
 __all__ = ["open_canonical", "open_storage"]
 
+OPENERS: Final[dict[str, Callable[[str], Storage]]] = {FILE: LocalStorage}
+"""What opens a store without options and client library, by scheme. Tests add their store in memory."""
 _OBJECTS: Final = ("objects", "lakefold_table.storage.objects", "open_objects")
 _BY_EXTRA: Final = {
     "s3": ("s3", "lakefold_table.storage.s3", "S3Storage"),
@@ -58,10 +59,8 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     """
     name = canonical(uri)
     scheme = parse_location(name).scheme
-    if scheme == FILE:
-        return LocalStorage(name)
-    if scheme == "memory":
-        return MemoryStorage(name)
+    if scheme in OPENERS:
+        return OPENERS[scheme](name)
     if scheme in _BY_EXTRA:
         return _opened(name, scheme, storage_options)
     others = f"put the table on a local disk (a path or file:///PATH) or on {', '.join(map(_uri, _BY_EXTRA))}"

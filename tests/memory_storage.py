@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.storage import OPENERS
 from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, etag_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, parse_location
@@ -266,3 +267,6 @@ class MemoryStorage:
         elif isinstance(fault, Refuse):
             raise RetryError(fault.message, where=f"{self.uri}/{path}", hint="try again")
         return fault
+
+
+OPENERS["memory"] = MemoryStorage
