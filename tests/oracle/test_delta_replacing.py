@@ -1,7 +1,8 @@
-"""All rows of a Delta table are replaced, with other columns or more of them, judged by delta-rs."""
+"""Rows of Delta tables are replaced or deleted, all or by partitions; delta-rs judges."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 import lakefold
 from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
 from lakefold_ingest.formats import FORMATS
+from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
@@ -27,6 +29,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, RetryError
 from tests.delta_logs.actions import snapshot_in, text
 from tests.delta_merging import FEATURES, DeltaFolding
+from tests.oracle.test_delta_writing import Written, field, log_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,3 +208,75 @@ def test_a_clustered_table_gets_more_columns_beside_those_that_stay(tmp_path: Pa
     kept = {"n", "place", "place.x"}
     assert {name for name in before if before[name] == after[name]} == kept
     assert set(before.values()).isdisjoint(ids for name, ids in after.items() if name not in kept)
+
+
+@pytest.mark.parametrize("where", ["", "a = 'x'", "a IS NULL OR a = 'y'"])
+def test_rows_are_replaced_all_or_by_partitions(tmp_path: Path, where: str) -> None:
+    table = Written(tmp_path / "t", ("a",))
+    table.create(pa.schema([("a", pa.string()), ("id", pa.int64())]))
+    table.append(pa.table({"a": ["x", "y", None], "id": [1, 2, 3]}))
+    new = {"": ["x", "z"], "a = 'x'": ["x", "x"]}.get(where, ["y", None])
+    rows = pa.table({"a": new, "id": [8, 9]})
+    options = {"replaceWhere": where} if where else {}
+    given = read_write_options({"path": str(table.path), **options})
+    key = Key("app", 7)
+    plan = plan_write(given, table.settings(), rows.schema, key, use=WriteUse.BATCH, overwrite=True)
+    files = collect_files(plan.target, [plan.run(rows.to_batches())])
+    operation = ReplaceDelta(files, table.view().metadata.schema_text, where)
+    envelope = operation.build(table.view(), key, table.settings())
+    assert envelope is not None
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Committed)
+    kept = {"": [], "a = 'x'": [2, 3]}.get(where, [1])
+    read = DeltaTable(str(table.path)).to_pyarrow_table()
+    assert sorted(pa.table(read)["id"].to_pylist()) == [*kept, 8, 9]
+    assert DeltaTable(str(table.path)).history(1)[0]["operationParameters"]["mode"] == "Overwrite"
+    # Another one that was built before it is refused, and may be built again.
+    (again,) = table.fold(envelope)
+    assert not isinstance(again, Committed)
+    assert (
+        ReplaceDelta([], table.view().metadata.schema_text, "a = 'none'").build(
+            table.view(), key, table.settings()
+        )
+        is None
+    )
+
+
+def test_rows_that_can_not_be_replaced_are_named(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t", ("a",))
+    table.create(pa.schema([("a", pa.string()), ("id", pa.int64())]))
+    rows = pa.table({"a": ["x"], "id": [1]})
+    for options, message in (
+        ({"replaceWhere": "ident = 1"}, "there is no column"),
+        ({"replaceWhere": "upper(a"}, "can't be read"),
+    ):
+        given = read_write_options({"path": str(table.path), **options})
+        with pytest.raises(InvalidError, match=message):
+            plan_write(given, table.settings(), rows.schema, Key("a", 1), use=WriteUse.BATCH, overwrite=True)
+    with pytest.raises(RetryError, match="columns were changed"):
+        ReplaceDelta([], "{}").build(table.view(), Key("a", 1), table.settings())
+    only = log_of(tmp_path / "only", [field("x")], ["appendOnly"], **{"delta.appendOnly": "true"})
+    with pytest.raises(InvalidError, match="append-only"):
+        ReplaceDelta([], only.view().metadata.schema_text).build(only.view(), Key("a", 1), only.settings())
+
+
+def test_partitions_are_deleted(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t", ("day",))
+    table.create(pa.schema([("day", pa.date32()), ("id", pa.int64())]))
+    days = [dt.date(2026, 1, 1), dt.date(2026, 1, 2), None]
+    table.append(pa.table({"day": days, "id": [1, 2, 3]}))
+
+    def deleted(where: str) -> list[int]:
+        envelope = DeleteWhere(where).build(table.view(), Key("app", table.batch), table.settings())
+        if envelope is not None:
+            (result,) = table.fold(envelope)
+            assert isinstance(result, Committed), result
+            assert result.rows_deleted == 1
+        return sorted(pa.table(DeltaTable(str(table.path)).to_pyarrow_table())["id"].to_pylist())
+
+    assert deleted("day < DATE '2026-01-02'") == [2, 3]
+    assert deleted("day < DATE '2026-01-02'") == [2, 3]
+    assert deleted("id = 3") == [2]
+    with pytest.raises(InvalidError, match="no column"):
+        deleted("nothing = 2")
+    assert deleted("true") == []

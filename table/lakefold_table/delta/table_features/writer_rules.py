@@ -98,7 +98,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     ),
     "Append-only Tables": (("rows are neither changed nor removed", "append-only", _FORMAT),),
     "Column Invariants": (
-        ("they are JSON with an expression", "no JSON with an expression", _RULES),
+        ("they are JSON with an expression", "is not JSON with an expression", _RULES),
         ("each row meets them: what writes it sees to that", "", _WRITTEN),
     ),
     "CHECK Constraints": (
