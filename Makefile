@@ -18,7 +18,8 @@ CORE := $(addprefix table/lakefold_table/,allocation.py bitmaps.py branch_names.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \
 	cli.py conflicts_forgotten.py console_site.py cost.py demo_events.py expansion.py)
 # Races and random faults with a broker or servers, which `make test` runs for a part of the time.
-STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py s3_race.py)
+STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py \
+	retried_tasks.py s3_race.py)
 # Faults at each step of a committer, of which `make test` plays every second one.
 EACH_POINT := tests/simulation/test_each_step.py tests/simulation/test_delta_format.py tests/scenarios/test_power_cuts.py \
 	tests/scenarios/test_delta_power_cuts.py tests/integration/test_s3_delta.py
