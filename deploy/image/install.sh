@@ -27,13 +27,12 @@ trap 'rm -rf "$work"' EXIT
 set -- committer otel s3 objects --project "$tree/pyproject.toml"
 test "$pylance" = with-pylance || set -- "$@" --without pylance
 "$python" "$tree/deploy/image/pins.py" "$@" < "$tree/requirements.lock" > "$work/pins.txt"
-"$python" -m venv "$target"
-"$target/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-    -r "$work/pins.txt"
-"$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$work"/lakefold-*.whl
+# The other environment's pip installs, so that there is none in the image.
+"$python" -m venv --without-pip "$target"
+set -- "$work/build/bin/python" -m pip --python "$target/bin/python" --quiet --disable-pip-version-check install
+"$@" --require-hashes --only-binary :all: -r "$work/pins.txt"
+"$@" --no-deps "$work"/lakefold-*.whl
 
-# Nothing is compiled or linked in the image: headers, static libraries and pip itself stay behind.
+# Nothing is compiled or linked in the image: headers and static libraries stay behind.
 site=$("$target/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 rm -rf "$site/pyarrow/include" "$site/pyarrow/src" "$site/pyarrow/tests" "$site/numpy/_core/include"
-"$target/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check setuptools pip 2> /dev/null ||
-    "$target/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check pip
