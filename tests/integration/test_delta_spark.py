@@ -71,6 +71,15 @@ def log_id() -> str:
     return f"{next(logs):08d}-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
 
 
+def check_rows(judge: DeltaSpark, folding: DeltaFolding, newest: int) -> None:
+    """Each version has the same rows for both."""
+    versions = range(1, newest + 1)
+    ours = [[version, *row.values()] for version in versions for row in folding.rows(version)]
+    table = f"delta.`{folding.path}`"
+    reads = (f"SELECT {version}, * FROM {table} VERSION AS OF {version}" for version in versions)  # noqa: S608 - our own path
+    assert sorted(judge.sql(" UNION ALL ".join(reads))) == sorted(ours)
+
+
 @pytest.mark.parametrize("configuration", [VECTORS, {}], ids=["vectors", "copies"])
 def test_delta_spark_reads_rows_that_were_merged(
     judge: DeltaSpark, tmp_path: Path, configuration: dict[str, str]
@@ -82,9 +91,7 @@ def test_delta_spark_reads_rows_that_were_merged(
     folding.put(UpsertRows(people([3, 4, 100], "second"), Merge(("id",))))
     folding.put(DeleteWhere("id in (4, 5)"))
     newest = folding.view().version
-    for version in range(1, newest + 1):
-        rows = [list(row.values()) for row in lakefold.open(folding.path, version).to_arrow().to_pylist()]
-        assert judge.rows(folding.path, version=version) == sorted(rows)
+    check_rows(judge, folding, newest)
     ids = dict(judge.rows(folding.path, "id, _metadata.row_id"))
     assert {number: ids[number] for number in ids if number < 10} == {
         n: n for n in range(10) if n not in {4, 5}
@@ -125,9 +132,7 @@ def test_commits_of_delta_spark_between_ours_are_read_by_all_and_built_on(
     folding.put(UpsertRows(people([6, 7], "third"), Merge(("id",))))
     newest = folding.view().version
     assert newest == 8
-    ours = [[version, *row.values()] for version in range(1, newest + 1) for row in folding.rows(version)]
-    reads = (f"SELECT {version}, * FROM {table} VERSION AS OF {version}" for version in range(1, newest + 1))  # noqa: S608 - our own path
-    assert sorted(judge.sql(" UNION ALL ".join(reads))) == sorted(ours)
+    check_rows(judge, folding, newest)
     left = {3: ("second 3", -1), 6: ("third 6", 60), 7: ("third 7", 70), 100: ("second 100", 1000)}
     kept = {n: (f"first {n}", 10 * n) for n in (0, 1, 2, 8, 9)}
     assert {row["id"]: (row["name"], row["n"]) for row in folding.rows()} == left | kept

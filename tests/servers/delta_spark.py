@@ -39,6 +39,7 @@ _OPTIONS: Final = {
     # To compile a query takes longer than to run it on a few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
