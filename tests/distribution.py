@@ -4,8 +4,8 @@
 the others compute. What is costly to start is started once in a process, and the
 tests that run there share it: a broker, an S3 server, DynamoDB, a Spark session. So a group of tests is given
 to one process: the tests of a file, since they may share a fixture, and the files of `TOGETHER`, so that only
-two processes start Spark, and one keeps the broker behind a relay until it ends. In one process the tests
-with Spark would take as long as all others in four.
+two processes start Spark, three an S3 server, and one keeps the broker behind a relay until it ends. In one
+process the tests with Spark would take as long as all others in four.
 
 pytest-xdist 3.8 has groups of its own, which its processes write into the ids of the tests. With pytest 9.2
 they have no effect, because an id can't be changed any more. So the tests are divided here by their files,
@@ -54,6 +54,22 @@ TOGETHER: Final = {
         "test_external_faults",
         "test_external_manifests",
     ),
+    "s3": (
+        "test_bad_stores",
+        "test_delta_tables",
+        "test_google_storage",
+        "test_roots",
+        "test_s3_conditions",
+        "test_s3_delta",
+        "test_s3_faults",
+        "test_s3_feed",
+        "test_s3_freed_names",
+        "test_s3_race",
+        "test_s3_reading",
+        "test_s3_storage",
+        "test_s3_table",
+        "test_s3_tail",
+    ),
 }
 """Files that are one group. The name of a group begins with the fixture that they share."""
 
@@ -68,6 +84,7 @@ LONGEST: Final = (
     "test_moving_verbs",
     "test_pages",
     "test_retried_tasks",
+    "s3",
     "dynamodb",
     "test_regrown_log",
     "test_outcomes_cut_short",
@@ -97,7 +114,6 @@ LONGEST: Final = (
     "test_merge_schema",
     "test_store_away",
     "test_console",
-    "test_s3_race",
     "test_log_half_reports",
     "test_foreign_hands",
     "test_traces",
