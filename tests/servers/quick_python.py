@@ -59,7 +59,6 @@ _QUICK_PYTHON: Final = "LAKEFOLD_TEST_QUICK_PYTHON"
 """The environment variable with the path of the program, for sessions that other processes start."""
 
 _PROGRAM: Final = """\
-#!{python} -IS
 import json, os, socket, sys
 if sys.argv[1:2] != ["-m"] or sys.argv[2] not in {modules!r}:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
@@ -76,10 +75,9 @@ os._exit(int(code or 1))
 @contextmanager
 def quick_python(folder: Path) -> Iterator[None]:
     """Lets sessions use the program. It and its socket are files in `folder`."""
-    address, program = folder / "python.socket", folder / "python"
-    program.write_text(
-        _PROGRAM.format(python=sys.executable, modules=MODULES, address=str(address)), encoding="utf-8"
-    )
+    address, program, source = folder / "python.socket", folder / "python", folder / "python.py"
+    source.write_text(_PROGRAM.format(python=sys.executable, modules=MODULES, address=str(address)))
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{source}" "$@"\n')
     program.chmod(0o755)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(address))
