@@ -36,7 +36,7 @@ _OPTIONS: Final = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    # To compile a query takes longer than to run it on a few rows.
+    # To compile a query, or to plan it again while it runs, takes longer than to run it on a few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
