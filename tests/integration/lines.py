@@ -235,7 +235,7 @@ class Line:
             sent, result = self.sent[offset], outcomes[offset].result
             text = f"{sent.name} on version {sent.read}: {result}"
             if sent.uuid in done:
-                assert result == Duplicate(done[sent.uuid]), text
+                assert result == Duplicate(done[sent.uuid], self._rolled_back(offset, done, outcomes)), text
             elif isinstance(result, Committed):
                 done[sent.uuid] = result.version
             else:
@@ -247,6 +247,20 @@ class Line:
                 clash = must_refuse(sent.effect, since)
                 assert clash or not result.conflict.row_addresses, f"{text}: nobody else touched these rows"
                 assert not must_commit(sent.effect, since, knows_rows=bool(sent.envelope.affected_rows)), text
+
+    def _rolled_back(self, offset: int, done: Mapping[str, int], outcomes: Mapping[int, Outcome]) -> int:
+        """The version that took back what is repeated here, 0 if none did before this repetition."""
+        version = done[self.sent[offset].uuid]
+        for at in sorted(self.sent):
+            restores, result = self.sent[at].effect.restores, outcomes[at].result
+            if (
+                restores
+                and at < offset
+                and isinstance(result, Committed)
+                and restores < version < result.version
+            ):
+                return result.version
+        return 0
 
     def _next_version(self, offset: int, outcomes: Mapping[int, Outcome]) -> int:
         """A version that no entry before this entry came after."""
