@@ -25,7 +25,8 @@ def engine_option(command: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice(ENGINES),
         default=HERE,
         show_default=True,
-        help="Where fragments are rewritten: in this process, or each rewrite by a task of Spark's.",
+        help="Where fragments are rewritten: in this process, or each rewrite by a task of Spark's, which is "
+        "refused for Delta tables.",
     )
     return option(command)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,12 +13,16 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakefold
 from lakefold import cli
+from lakefold_maintenance.rewriting.on_spark import OnSpark
 from tests.delta_logs.actions import PROTOCOL, data_file, metadata, remove, text, txn
 from tests.unit.test_delta_rows import Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from lakefold_maintenance.format import TableSurvey
     from tests.delta_logs.actions import Members
 
 
@@ -213,3 +218,11 @@ def test_a_table_is_folded_on_after_a_clean_up(files: Files, capsys: pytest.Capt
     assert sorted(lakefold.open(files.table).to_arrow()["x"].to_pylist()) == [1, 2, 3, 4, 5, 6]
     assert cli.run(["explain", str(files.table), "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "committed"
+
+
+def test_spark_rewrites_no_files_of_delta_tables() -> None:
+    """The verbs pass the engine that `--engine spark` names to a round of maintenance."""
+    survey = SimpleNamespace(format=SimpleNamespace(name="delta"), table="file:///t")
+    engine = OnSpark(cast("SparkSession", None))
+    with pytest.raises(lakefold.InvalidError, match="Spark rewrites Lance tables, and this is a Delta table"):
+        next(engine.ended(cast("TableSurvey", survey), [], with_moved_rows=False))

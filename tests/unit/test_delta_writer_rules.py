@@ -96,10 +96,22 @@ def begin(table: Table, made: Members, *files: Members) -> None:
         assert isinstance(table.fold(table.propose(*files), log=log_id(1002))[0], Committed)
 
 
+LIST = {"type": "array", "elementType": "long", "containsNull": True}
+LISTS = {"type": "array", "elementType": LIST, "containsNull": True}
 CHANGES: dict[str, tuple[Members, Members, str]] = {
     "a new default": (described(X), described(X, field("y", CURRENT_DEFAULT="1")), "'y' has CURRENT_DEFAULT"),
     "a default of a column": (described(X), described(field("x", CURRENT_DEFAULT="1")), ""),
     "a column that becomes NOT NULL": (described(X), described(required("x")), "'x' becomes NOT NULL"),
+    "elements that become NOT NULL": (
+        described(X, field("l", LISTS)),
+        described(X, field("l", {**LISTS, "elementType": {**LIST, "containsNull": False}})),
+        "'l.element.element' becomes NOT NULL",
+    ),
+    "elements that may become null": (
+        described(X, field("l", {**LIST, "containsNull": False})),
+        described(X, field("l", LIST)),
+        "",
+    ),
     "a column that may be null": (described(required("x")), described(X), ""),
     "a new column, NOT NULL": (described(X), described(X, required("y")), "the new column 'y' is NOT NULL"),
     "a new field, NOT NULL": (

@@ -140,7 +140,8 @@ class OpenedDelta:
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """See `Snapshot.take`."""
         del row_ids, columns, missing
-        raise not_built("taking rows by their ids", self._source.uri)
+        hint = "choose the rows by a filter, as to_arrow(filter=...) takes it"
+        raise not_built("taking rows by their ids", self._source.uri, hint)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
         """See `Snapshot.blobs`."""

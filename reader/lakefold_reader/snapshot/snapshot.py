@@ -307,7 +307,8 @@ class Table:
         file; the cost of each depends on the rows that are requested. `columns` as in `to_arrow`.
 
         Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
-        `missing` is "skip"; else as `to_arrow`.
+        `missing` is "skip"; `NotBuiltError` for Delta tables, whose rows are chosen by a filter; else as
+        `to_arrow`.
         """
         return self._snapshot.take(row_ids, columns, missing)
 

@@ -19,6 +19,8 @@ MAPPED_ID: Final = "delta.columnMapping.id"
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 PARTS: Final = {"elementType": "element", "keyType": "key", "valueType": "value"}
 """The types in a type of arrays or maps, with their names in a path."""
+_NULLS: Final = {"elementType": "containsNull", "valueType": "valueContainsNull"}
+"""What says whether there are nulls in arrays and maps."""
 _HINT: Final = "the schema must be a struct as Delta's protocol describes it"
 
 
@@ -29,14 +31,14 @@ class SchemaColumn:
     `path`: its name after the names of the columns that it is in. `kinds`: the names of its types; of an
     array or a map those of what it contains as well, as far as these are not structs. `parts`: where each of
     them is in an array or a map, as `value.element`; empty for the column itself. `keys`: its metadata.
-    `may_be_null`: whether it is not NOT NULL.
+    `required`: the parts that are NOT NULL, with an empty one if the column itself is.
     """
 
     path: tuple[str, ...]
     kinds: tuple[str, ...]
     parts: tuple[str, ...] = ("",)
     keys: Mapping[str, Any] = field(default_factory=no_members)
-    may_be_null: bool = True
+    required: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -48,6 +50,11 @@ class SchemaColumn:
         pairs = zip(self.parts, self.kinds, other.kinds, strict=False)
         part, kind, their_kind = next((each for each in pairs if each[1] != each[2]), ("", "", ""))
         return f"{self.name}.{part}" if part else self.name, kind, their_kind
+
+    @property
+    def may_be_null(self) -> bool:
+        """Whether the column is not NOT NULL."""
+        return "" not in self.required
 
     @property
     def physical(self) -> str:
@@ -89,25 +96,29 @@ def _columns(fields: list[Any], above: tuple[str, ...]) -> Iterator[SchemaColumn
         if not isinstance(each.get("name"), str):
             raise DamagedError("a column has no name", where="schemaString", hint=_HINT)
         path = (*above, each["name"])
-        kinds, structs = _kinds(each.get("type"))
-        keys, may_be_null = each.get("metadata") or {}, each.get("nullable") is not False
-        yield SchemaColumn(path, tuple(kinds.values()), tuple(kinds), keys, may_be_null)
+        kinds, structs, required = _kinds(each.get("type"))
+        if each.get("nullable") is False:
+            required.add("")
+        keys = each.get("metadata") or {}
+        yield SchemaColumn(path, tuple(kinds.values()), tuple(kinds), keys, frozenset(required))
         for struct in structs:
             yield from _columns(struct, path)
 
 
-def _kinds(kind: Any) -> tuple[dict[str, str], list[list[Any]]]:  # noqa: ANN401 - a JSON value
-    """Returns the names of the types in a type outside of structs by their parts, and fields of structs."""
+def _kinds(kind: Any) -> tuple[dict[str, str], list[list[Any]], set[str]]:  # noqa: ANN401 - a JSON value
+    """Returns the types in a type outside of structs by part, fields of structs, and the required parts."""
     kinds: dict[str, str] = {}
     structs: list[list[Any]] = []
+    required = set[str]()
     left = [("", kind)]
     while left:
         part, current = left.pop()
         if isinstance(current, dict):
             kinds[part] = str(current.get("type"))
             left.extend((part_in(part, name), current[name]) for name in reversed(PARTS) if name in current)
+            required |= {part_in(part, name) for name, flag in _NULLS.items() if current.get(flag) is False}
             if isinstance(current.get("fields"), list):
                 structs.append(current["fields"])
         else:
             kinds[part] = str(current)
-    return kinds, structs
+    return kinds, structs, required

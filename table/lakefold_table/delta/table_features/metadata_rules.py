@@ -269,8 +269,9 @@ def _unfit_column(
         yield unfit
     if _stored_name(column, before) != _stored_name(kept, after):
         yield f"the column {column.name!r} gets another {PHYSICAL_NAME}"
-    if column.may_be_null and not kept.may_be_null:
-        yield f"the column {column.name!r} becomes NOT NULL"
+    for part in sorted(kept.required - column.required):
+        name = f"{column.name}.{part}" if part else column.name
+        yield f"the column {name!r} becomes NOT NULL"
 
 
 def new_columns(before: TableMetadata, after: TableMetadata) -> Iterator[SchemaColumn]:
