@@ -83,13 +83,20 @@ def _binary(text: str) -> bytes | None:
 
 def _date(text: str) -> dt.date | None:
     match = _TIME.fullmatch(text)
-    at = None if match is None or match[4] is not None else _local_time(text)
+    at = None if match is None or match[4] is not None else _moment(match)
     return None if at is None else at.date()
 
 
+def _local_time(text: str) -> dt.datetime | None:
+    """Returns a time without its zone."""
+    match = _TIME.fullmatch(text)
+    return None if match is None else _moment(match)
+
+
 def _time(text: str) -> dt.datetime | None:
-    at, match = _local_time(text), _TIME.fullmatch(text)
-    if at is None or match is None:
+    match = _TIME.fullmatch(text)
+    at = None if match is None else _moment(match)
+    if match is None or at is None:
         return None
     hours, minutes = int(match[9] or 0), int(match[10] or 0)
     if hours >= _HOURS or minutes >= _MINUTES:
@@ -101,11 +108,7 @@ def _time(text: str) -> dt.datetime | None:
         return None
 
 
-def _local_time(text: str) -> dt.datetime | None:
-    """Returns a time without its zone."""
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return None
+def _moment(match: re.Match[str]) -> dt.datetime | None:
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     fraction = int((match[7] or "")[:_MICROSECONDS].ljust(_MICROSECONDS, "0"))
     try:
