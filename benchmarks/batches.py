@@ -2,8 +2,9 @@
 
 The same query over the same events, a hundred a batch, so that a batch consists of what Spark and the sink
 do for each. The sink waits until the batch is in the table. A function that does nothing does not even have
-Spark read the rows; the one that counts them in Python does. Medians of the times that Spark reports; the
-first batches are left out.
+Spark read the rows. One that only has the driver get them, as Arrow from the JVM, is what Spark itself takes
+of a sink's time; and one counts them in Python. Medians of the times that Spark reports; the first batches
+are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.ground import committer, prove
-from benchmarks.spark_events import into_count, into_nothing, send_events, session, start
+from benchmarks.spark_events import into_count, into_driver, into_nothing, send_events, session, start
 from lakefold.spark import sink
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def measure(ground: Ground, batches: int) -> dict[str, float]:
     with session(ground.root / "spark") as spark, committer(ground):
         send_events(spark, ground.bootstrap, TOPIC, rows)
         empty = _batch_ms(spark, ground, "empty", into_nothing)
+        given = _batch_ms(spark, ground, "reading", into_driver)
         counted = _batch_ms(spark, ground, "counting", into_count)
         written = _batch_ms(spark, ground, "table", lambda writer: writer.foreachBatch(write))
         prove(ground.root / "table", rows)
@@ -46,9 +48,11 @@ def measure(ground: Ground, batches: int) -> dict[str, float]:
     return {
         "batches": batches,
         "empty ms": empty,
+        "reading ms": given,
         "counting ms": counted,
         "with the sink ms": written,
         "overhead ms": written - empty,
+        "overhead to reading ms": written - given,
         "overhead to counting ms": written - counted,
         "of it, files ms": MILLISECONDS * median(part.write_s for part in parts),
         "of it, sending ms": MILLISECONDS * median(part.send_s for part in parts),

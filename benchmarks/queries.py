@@ -2,7 +2,8 @@
 
 All of them together write as many rows as the single one, in batches of the same size. Beside them the same
 queries by `foreachBatch` and pylance, which commits on the driver, and by Delta's sink; and how often their
-commits had to be tried again because another query had been faster.
+commits had to be tried again because another query had been faster. Queries that only count their rows in
+Python, one and eight of them, show what part of it is Spark's own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 import lakefold
 from benchmarks import delta_spark
 from benchmarks.ground import committer, outcomes_of, prove
-from benchmarks.spark_events import send_events, session, start
+from benchmarks.spark_events import into_count, send_events, session, start
 from lakefold.spark import sink
 from lakefold_table.entry import Invalid, Rejected
 
@@ -59,6 +60,8 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
         _together(spark, ground, ["warm"], rows_a_batch, "warm", _sink(ground, "warm"))
         alone = _together(spark, ground, ["one"], rows_a_batch, "one", _sink(ground, "one"))
         shared = _together(spark, ground, topics, rows_a_batch, "ours", _sink(ground, "shared"))
+        counted_alone = _together(spark, ground, ["one"], rows_a_batch, "counted", into_count)
+        counted = _together(spark, ground, topics, rows_a_batch, "counted", into_count)
         for name in ("one", "shared"):
             prove(ground.root / name, rows)
         refused = [each for each in outcomes_of(ground) if isinstance(each.result, Rejected | Invalid)]
@@ -74,6 +77,7 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
         "one query: rows/s": rows / alone,
         f"{QUERIES} queries: rows/s": rows / shared,
         f"{QUERIES} queries / one": alone / shared,
+        f"counting: {QUERIES} queries / one": counted_alone / counted,
         "refused": len(refused),
         f"pylance {QUERIES} queries: rows/s": rows / raced,
         f"pylance {QUERIES} queries: repeated commits": sum(repeated),

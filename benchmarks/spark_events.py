@@ -91,6 +91,15 @@ def _nothing(_: DataFrame, __: int) -> None:
     """Leaves the rows of a batch where they are, so Spark doesn't even read them."""
 
 
+def into_driver(writer: DataStreamWriter) -> DataStreamWriter:
+    """Has a query call a function for each batch that only gets its rows from the JVM."""
+    return writer.foreachBatch(_get)
+
+
+def _get(frame: DataFrame, _: int) -> None:
+    frame.toArrow()
+
+
 def into_count(writer: DataStreamWriter) -> DataStreamWriter:
     """Has a query call a function for each batch that lets the executors count its rows in Python."""
     return writer.foreachBatch(_count)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
 import lance
 import pyarrow as pa
@@ -98,6 +101,32 @@ def test_a_table_that_executors_can_not_see_is_found_and_nothing_is_left(
     with pytest.raises(InvalidError, match=r"a file that the driver has written to .* does not exist"):
         put(spark.range(1), 0)
     assert set((table / "data").iterdir()) == before
+
+
+def test_queries_that_begin_at_once_check_a_table_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second query begins while the check of the first one runs."""
+    lance.write_dataset(people([1]), str(tmp_path / "t"))
+    session, settings = SimpleNamespace(sparkContext=Mock()), Folding(tmp_path / "t").settings()
+    checks = list[str]()
+
+    def begin() -> None:
+        executors.check_executors(cast("SparkSession", session), settings)
+
+    second = threading.Thread(target=begin)
+
+    def check(*given: object) -> None:
+        checks.append(str(given[-1]))
+        if len(checks) == 1:
+            second.start()
+            # It waits for this check. If it doesn't, it has ended soon.
+            second.join(0.2)
+
+    monkeypatch.setattr(executors, "_check", check)
+    begin()
+    second.join()
+    assert len(checks) == 1
 
 
 def test_what_a_process_can_not_read_or_write_is_its_fault(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ A data source can't run any before those of its batch, so each of its processes 
 
 from __future__ import annotations
 
+import threading
 import uuid
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -45,23 +47,44 @@ _HINT: Final = (
 )
 _able: Final[set[tuple[str, ...]]] = set()
 """The tables that this process can write, with the options of their stores."""
-_checked: Final[WeakKeyDictionary[SparkContext, set[str]]] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class _TableCheck:
+    """Whether the executors were found to be able to write a table; one thread at a time finds out."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_done: bool = False
+
+
+_checks_lock = threading.Lock()
+_checks: Final[WeakKeyDictionary[SparkContext, dict[str, _TableCheck]]] = WeakKeyDictionary()
 """The tables, by the application of Spark: asking the JVM for its id would cost each batch two calls."""
 
 
 def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
     """Raises `InvalidError` if executors lack lakefold or pylance, have another pylance, or lack the store.
 
-    Checks once for each application of Spark and table. The store is checked as soon as the table exists.
-    Raises as `read_view` and the table's store do if the driver itself lacks access.
+    Checks once for each application of Spark and table, also if several queries begin at once. The store is
+    checked as soon as the table exists. Raises as `read_view` and the table's store do if the driver itself
+    lacks access.
     """
-    checked = _checked.setdefault(spark.sparkContext, set())
-    if settings.table in checked:
+    with _checks_lock:
+        check = _checks.setdefault(spark.sparkContext, {}).setdefault(settings.table, _TableCheck())
+    if check.is_done:
         return
+    with check.lock:
+        # Another query may have found out meanwhile.
+        if not check.is_done:
+            check.is_done = _check_with_store(spark, settings)
+
+
+def _check_with_store(spark: SparkSession, settings: WriteSettings) -> bool:
+    """Returns whether the table exists: then its store was checked as well. Raises as `check_executors`."""
     view = read_view(settings.table, settings.storage_options)
     if view is None:
         _check(spark, settings, "")
-        return
+        return False
     storage = open_storage(settings.table, settings.storage_options)
     probe = _new_probe(_ending_of(view))
     storage.put(probe, [_CONTENT])
@@ -69,7 +92,7 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
         _check(spark, settings, probe)
     finally:
         remove_files(settings.table, settings.storage_options, [probe], _REASON)
-    checked.add(settings.table)
+    return True
 
 
 def own_fault(settings: WriteSettings, pylance: str) -> tuple[str, str, str] | None:
