@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docs.cookbook_page import cookbook
+from docs.delta_resolutions import RESOLUTIONS
+from docs.delta_writer_rules import WRITER_RULES
 from docs.markdown import page, table
 from docs.python_page import python_page
 from docs.spark_pages import spark, spark_types, spark_writes
@@ -20,11 +22,9 @@ from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
 from lakefold_ingest.spark.batch_metrics import SinkMetrics
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
-from lakefold_table.delta.conflicts.resolutions import RESOLUTIONS
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.delta.table_features.table_properties import PROPERTIES
-from lakefold_table.delta.table_features.writer_rules import WRITER_RULES
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.kinds import Kind

@@ -13,8 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lakefold_table.delta.conflicts.resolutions import RESOLUTIONS
-from lakefold_table.delta.table_features.writer_rules import WRITER_RULES
+from docs.delta_resolutions import RESOLUTIONS
+from docs.delta_writer_rules import WRITER_RULES
 from tests.repository import checks, documents, facts, tree
 
 Check = Callable[[checks.Source], Iterator[str]]
