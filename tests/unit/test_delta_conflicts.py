@@ -18,7 +18,9 @@ from lakefold_table.delta.conflicts.rules import (
     isolation_level,
 )
 from lakefold_table.delta.proposal import DeltaTableProposal, proposal_in
+from lakefold_table.entry import Committed, Invalid, Rejected
 from tests.delta_logs.actions import (
+    LISTED,
     PROTOCOL,
     SCHEMA,
     UUID,
@@ -31,8 +33,11 @@ from tests.delta_logs.actions import (
     txn,
     vector,
 )
+from tests.unit.test_delta_format import FIRST_ID, SECOND_ID, THIRD_ID, Table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
 
 BLIND: Members = {"commitInfo": {"operation": "WRITE", "isBlindAppend": True}}
@@ -113,6 +118,14 @@ def test_blind_appends_pass_beside_reads_of_the_lower_level(
     assert (conflict_of(ours, [commit(info, add("b"))], level) is not None) == bool(conflicts)
 
 
+def test_a_change_of_the_metadata_that_has_read_rows_conflicts_with_blind_appends_at_either_level() -> None:
+    ours = proposal(metadata(), read_whole_table=True)
+    for level in (SERIALIZABLE, WRITE_SERIALIZABLE):
+        conflict = conflict_of(ours, [commit(BLIND, add("b"))], level)
+        assert conflict is not None
+        assert conflict.keys == ("b",)
+
+
 def test_a_predicate_selects_files_by_their_values() -> None:
     table = TableMetadata(UUID, SCHEMA, partition_columns=("x",))
     ours = proposal(add("a"), read_predicates=["x = 1", "x = 3"])
@@ -167,3 +180,19 @@ def test_rows_that_a_restore_brings_back_are_added_also_if_more_are_deleted() ->
     assert not commit(MERGE, *actions).added
     restored = commit({"commitInfo": {"operation": "RESTORE"}}, *actions)
     assert [file.path for file in restored.added] == ["a"]
+
+
+def test_a_protocol_that_lacks_what_others_added_meanwhile_conflicts_with_it(tmp_path: Path) -> None:
+    """As that of a RESTORE: when it was built, it took nothing away."""
+    table = Table(tmp_path / "t")
+    assert table.fold(table.propose(LISTED, metadata())) == [Committed(0)]
+    features = [*LISTED["protocol"]["writerFeatures"], "vacuumProtocolCheck"]
+    readers = [*LISTED["protocol"]["readerFeatures"], "vacuumProtocolCheck"]
+    more = {"protocol": {**LISTED["protocol"], "writerFeatures": features, "readerFeatures": readers}}
+    (added,) = table.fold(table.propose(more, read=0), log=FIRST_ID)
+    assert isinstance(added, Committed), added
+    (old,) = table.fold(table.propose(LISTED, metadata(), read=0), log=SECOND_ID)
+    assert isinstance(old, Rejected), old
+    assert old.conflict.retryable
+    (taking,) = table.fold(table.propose(LISTED, metadata(), read=1), log=THIRD_ID)
+    assert isinstance(taking, Invalid), taking

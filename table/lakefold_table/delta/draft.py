@@ -232,12 +232,16 @@ class DeltaDraft:
     def _has_other_rules(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether others changed the protocol or the metadata after the version that it was built on.
 
-        Then what is wrong with it now may have been right, unless it sets its own.
+        Then what is wrong with it now may have been right; also its own protocol, but not its own metadata.
         """
-        if self._state is None or proposal.based_on is None or proposal.metadata or proposal.protocol:
+        if self._state is None or proposal.based_on is None:
             return False
         later = self._state.since(proposal.based_on)
-        return any(each.metadata or each.protocol for each in later) or self._is_clustered_since(proposal)
+        if any(each.protocol for each in later):
+            return True
+        if proposal.metadata or proposal.protocol:
+            return False
+        return any(each.metadata for each in later) or self._is_clustered_since(proposal)
 
     def _is_clustered_since(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether others changed the clustering columns after the version that it was built on."""

@@ -91,7 +91,7 @@ def _appended(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] |
     # A proposal that changes no rows is right on any rows that were added meanwhile.
     if not proposal.changes_data and (proposal.adds or proposal.removes):
         return None
-    if ours.isolation == WRITE_SERIALIZABLE and theirs.is_blind:
+    if ours.isolation == WRITE_SERIALIZABLE and theirs.is_blind and proposal.metadata is None:
         return None
     return _some(frozenset(file.path for file in theirs.added if ours.selects(file)))
 
@@ -154,8 +154,9 @@ RULES: Final = (
         "concurrent append",
         "it added rows that the proposal would have read: it has read the whole table, or one of its "
         "predicates can match rows of the new files; with the isolation level write-serializable commits "
-        "that only add rows don't count, and for a proposal that changes no rows none does; if the proposal "
-        "adds a CHECK constraint or an invariant, any new rows count",
+        "that only add rows don't count, unless the proposal changes the metadata, and for a proposal that "
+        "stores rows in another way none does; if the proposal adds a CHECK constraint or an invariant, any "
+        "new rows count",
         "the new files",
         _appended,
     ),
