@@ -34,7 +34,21 @@ LISTED: Members = {
     }
 }
 
-
+PRIMITIVES = [
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "string",
+    "boolean",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+]
+"""The types of columns without parts or parameters."""
 VECTORS = {"delta.enableDeletionVectors": "true"}
 """The property of a table whose writers may make deletion vectors."""
 

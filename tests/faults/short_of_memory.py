@@ -24,23 +24,29 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.claims import put_claim
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.delta.format import DeltaFormat
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.versions import Versions
 from lakefold_table.wire import varint
-from tests.folding import FORMATS, add_fragment, append, creation
+from tests.delta_logs.actions import PROTOCOL, add, metadata, text
+from tests.folding import add_fragment, append, creation
 from tests.properties.hostile import forget_peak, peak
 from tests.unit.test_partition import Reports, at, messages, opened
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakefold_table.entry import Outcome
 
 MEGABYTE = 1_000_000
+DELTA = DeltaFormat()
 NAME = "0" * 50
 
 
@@ -60,8 +66,15 @@ def fragments(number: int, size: int) -> bytes:
 
 
 def large(kind: str, uri: str, size: int) -> bytes:
-    """An envelope of about so many bytes: an Append, or an Update that brings new rows only."""
+    """An envelope of about so many bytes: an Append or an Update that brings new rows only, or Delta's."""
     begun = Envelope(table=uri)
+    if kind == DELTA.name:
+        line = text([add(NAME, stats='{"numRecords":3}')])
+        before, after = line.split(NAME.encode())
+        begun.delta.actions = b"".join(
+            b"%b%050d%b" % (before, name, after) for name in range(size // len(line))
+        )
+        return begun.SerializeToString()
     head = Transaction(read_version=1, uuid=kind)
     if kind == "update":
         operation = delimited(Transaction.UPDATE_FIELD_NUMBER, fragments(3, size))
@@ -84,16 +97,35 @@ def parked(lines: list[Any]) -> Iterator[str]:
     return (str(line["error"]) for line in lines if line["event"] == "parked")
 
 
+def created_delta() -> Envelope:
+    """Creates a Delta table."""
+    envelope = Envelope()
+    envelope.delta.actions = text([PROTOCOL, metadata()])
+    return envelope
+
+
+def opened_as(kind: str, mine: str) -> Callable[[str, str], TableWriter]:
+    """Opens tables, whose data files are not checked; `mine` as one of Delta if that is the kind."""
+
+    def open_table(uri: str, branch: str) -> TableWriter:
+        if kind != DELTA.name or uri != mine:
+            return opened(uri, branch)
+        return TableWriter(DELTA, Versions.of(open_storage(uri), DELTA), uri, check_sizes=False)
+
+    return open_table
+
+
 def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping[str, object]:
     """What became of the claim, and what it took."""
     mine, other = canonical(folder / "mine"), canonical(folder / "other")
     small = put_claim(open_storage(mine), Envelope(table=mine), large(kind, mine, size), 1)
-    begun = [at(mine, creation()), at(other, creation()), at(other, append("first"))]
+    first = at(mine, created_delta() if kind == DELTA.name else creation())
+    begun = [first, at(other, creation()), at(other, append("first"))]
     log = messages(begun, [small, at(other, append("second"))])
     waits, log.polls = log.polls.pop(), log.polls[:1]
     reports, stop = Reports(), threading.Event()
     left = (lambda: None) if kind.endswith("unasked") else memory_left
-    tables = Tables(FORMATS, lambda _: None, opened, Claims(most_bytes=most, left=left))
+    tables = Tables(BUILT_IN, lambda _: None, opened_as(kind, mine), Claims(most_bytes=most, left=left))
     committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
 
     def answer(offset: int) -> Outcome | None:

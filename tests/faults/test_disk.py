@@ -18,8 +18,7 @@ import pytest
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.syncs import FAILURES
 from tests.faults.disks import Fault, FaultyDisk
-from tests.scenarios.test_files_before_versions import DELETED, Meeting
-from tests.scenarios.test_power_cuts import Disk
+from tests.scenarios.cut_tables import TABLES, CutTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("call", "error"), faults, ids=ids)
 
 
-def answered(table: Disk) -> list[Result] | None:
+def answered(table: CutTable) -> list[Result] | None:
     """The answers of a committer that tries some times, and opens the table again when the daemon does."""
     owned = None
     for _ in range(ATTEMPTS):
@@ -71,40 +70,45 @@ def answered(table: Disk) -> list[Result] | None:
 
 
 class Cuts:
-    """What a power cut may leave of the table `meeting`, each checked once: most faults leave the same."""
+    """What a power cut may leave of a table, each checked once: most faults leave the same."""
 
     def __init__(self) -> None:
-        self.meeting = Meeting()
         self._checked: set[tuple[bool, frozenset[tuple[str, bytes | None]]]] = set()
 
-    def check(self, table: Disk, *, answered: bool) -> None:
+    def check(self, table: CutTable, *, answered: bool) -> None:
         """After a cut now, the version with the entries exists if they were answered, and else it may.
 
         A committer that takes over may have published another version.
         """
-        assert table.meeting is self.meeting
         trees = {(answered, frozenset(tree.items())): tree for tree in table.disk.moments[-1].trees()}
-        durable = ([{}, {}, DELETED], [{}, {}, DELETED, DELETED])
-        allowed = durable if answered else ([{}, {}], [{}, {}, DELETED])
-        for storage in table.after_cuts(tree for key, tree in trees.items() if key not in self._checked):
-            assert table.versions_in(storage) in allowed
-            table.check_recovery(storage)
+        allowed = {1, 2} if answered else {0, 1}
+        for path in table.after_cuts(tree for key, tree in trees.items() if key not in self._checked):
+            assert table.new_versions(path) in allowed
+            table.check_recovery(path)
         self._checked |= trees.keys()
 
 
+@pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
 def test_what_is_answered_is_on_the_disk_whichever_call_fails(
-    tmp_path: Path, call: str, error: int, *, lasting: bool, unnamed: bool, all_faults: bool
+    tmp_path: Path,
+    kind: type[CutTable],
+    call: str,
+    error: int,
+    *,
+    lasting: bool,
+    unnamed: bool,
+    all_faults: bool,
 ) -> None:
-    """Without `--all-faults` every second call fails: from the first on, or the first and the even ones."""
+    """Without `--all-faults` some calls fail: from the first on, or the first and others than these."""
     reported, tried, cuts = 0, 0, Cuts()
-    some = chain([1], count(2, 2)) if lasting else count(1, 2)
+    some = chain([1], count(2, kind.spread)) if lasting else count(1, kind.spread)
     for number in count(1) if all_faults else some:
         fault = Fault(call, error, number, lasting)
         folder = tmp_path / f"{number}"
         folder.mkdir()
-        table = Disk(folder, unnamed=unnamed, disk=partial(FaultyDisk, fault=fault), meeting=cuts.meeting)
+        table = kind(folder, unnamed=unnamed, disk=partial(FaultyDisk, fault=fault))
         failed = FAILURES.count
         answers = answered(table)
         if fault.met < number:

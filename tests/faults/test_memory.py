@@ -18,6 +18,7 @@ import pytest
 from lakefold_committer.claims.claim_check import CLAIM_BYTES
 from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.delta.format import TIMES
 from lakefold_table.expansion import PORTION_BYTES, content_of
 from lakefold_table.lance.manifests.memory_cost import memory_to_fold, operations_in
 from tests.faults.dense_parts import OPERATIONS
@@ -32,12 +33,32 @@ if TYPE_CHECKING:
 Program: TypeAlias = "Callable[..., Any]"
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
-SIZES = {
-    "append_and_spare": [(32, 160), (48, 230), (95, 450), (150, 600)],
-    "update_and_spare": [(12, 60), (24, 100), (95, 250), (150, 250)],
+CLAIMS = {
+    "fitting": [
+        ("append", 32, 160),
+        ("delta", 4, 4 * TIMES),
+        ("append", 48, 230),
+        ("append", 95, 450),
+        ("append", 150, 600),
+        ("delta", 16, 16 * TIMES),
+    ],
+    "excessive": [
+        ("update", 12, 60),
+        ("update", 24, 100),
+        ("delta", 18, 60),
+        ("update", 95, 250),
+        ("update", 150, 250),
+        ("delta", 60, 160),
+    ],
+    "beyond_what_is_left": [
+        ("update", 12, 60),
+        ("update", 24, 100),
+        ("update", 95, 250),
+        ("update", 150, 250),
+    ],
 }
-SHORT = {"append_and_spare": 1, "update_and_spare": 2}
-"""How many of the sizes are played without `--all-faults`."""
+SHORT = {"fitting": 2, "excessive": 3, "beyond_what_is_left": 2}
+"""How many of the claims are played without `--all-faults`."""
 PARSING = """
 # Parses what its standard input holds under ever looser limits, and prints how each attempt ended.
 import json, resource, sys
@@ -68,11 +89,15 @@ print(json.dumps(told))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The size of a claim and how much more memory may be taken, in megabytes; larger ones in a long run."""
+    """A kind of claims, the size of one and how much more memory may be taken, in megabytes.
+
+    There are larger ones in a long run.
+    """
     is_long = metafunc.config.getoption("--all-faults")
-    for name, sizes in SIZES.items():
+    for name, claims in CLAIMS.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, sizes if is_long else sizes[: SHORT[name]])
+            chosen = claims if is_long else claims[: SHORT[name]]
+            metafunc.parametrize(name, chosen, ids=[f"{kind}-{size}" for kind, size, _ in chosen])
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +112,17 @@ def folded(preloaded: Preloaded, tmp_path: Path) -> Program:
 
 
 def test_a_large_append_is_folded_within_what_it_was_said_to_take(
-    folded: Program, append_and_spare: tuple[int, int]
+    folded: Program, fitting: tuple[str, int, int]
 ) -> None:
-    outcomes = folded("append", *map(str, append_and_spare))
+    outcomes = folded(*map(str, fitting))
     assert (outcomes["kind"], outcomes["parked"]) == ("Committed", [])
-    assert outcomes["took"] < 3.4 * outcomes["claim"]
+    assert outcomes["took"] < (TIMES if fitting[0] == "delta" else 3.4) * outcomes["claim"]
 
 
 def test_a_claim_that_takes_more_than_it_may_is_refused_before_it_is_decoded(
-    folded: Program, update_and_spare: tuple[int, int]
+    folded: Program, excessive: tuple[str, int, int]
 ) -> None:
-    outcomes = folded("update", *map(str, update_and_spare))
+    outcomes = folded(*map(str, excessive))
     assert (outcomes["kind"], outcomes["parked"]) == ("Invalid", [])
     assert f"more than the {CLAIM_BYTES} of claim_memory" in outcomes["result"]
     assert "split the transaction" in outcomes["result"]
@@ -105,22 +130,27 @@ def test_a_claim_that_takes_more_than_it_may_is_refused_before_it_is_decoded(
 
 
 def test_a_claim_for_which_too_little_is_left_waits_while_other_tables_go_on(
-    folded: Program, update_and_spare: tuple[int, int]
+    folded: Program, beyond_what_is_left: tuple[str, int, int]
 ) -> None:
-    outcomes = folded("update", *map(str, update_and_spare), "1000000")
+    outcomes = folded(*map(str, beyond_what_is_left), "1000000")
     assert outcomes["kind"] == "parked"
     assert "bytes of memory, and " in outcomes["parked"][0]
     assert "claim_memory lower" in outcomes["parked"][0]
     assert outcomes["took"] < outcomes["claim"] + 16 * MEGABYTE
 
 
-@pytest.mark.parametrize("kind", ["append", "append unasked"])
-def test_a_claim_that_waited_for_memory_is_folded_once_it_is_available(folded: Program, kind: str) -> None:
-    outcomes = folded(kind, "24", "40")
+@pytest.mark.parametrize(
+    ("kind", "size", "spare", "times"),
+    [("append", 24, 40, 4), ("append unasked", 24, 40, 4), ("delta", 4, 20, TIMES)],
+)
+def test_a_claim_that_waited_for_memory_is_folded_once_it_is_available(
+    folded: Program, kind: str, size: int, spare: int, times: int
+) -> None:
+    outcomes = folded(kind, str(size), str(spare))
     assert outcomes["kind"] == "Committed"
     assert "memory" in outcomes["parked"][0]
     # What an attempt had read is let go of while its table is parked.
-    assert outcomes["took"] < 4 * outcomes["claim"]
+    assert outcomes["took"] < times * outcomes["claim"]
 
 
 @pytest.mark.parametrize(("kind", "result"), [("appends", "Invalid"), ("updates", "Committed")])

@@ -10,24 +10,9 @@ from hypothesis import strategies as st
 
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, StatisticsForm, arrow_column
-from tests.delta_logs.actions import LISTED, add, commits, metadata, snapshot_of
+from tests.delta_logs.actions import LISTED, PRIMITIVES, add, commits, metadata, snapshot_of
 
-KINDS = [
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "float",
-    "double",
-    "string",
-    "boolean",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "decimal(5,2)",
-    "decimal(38,0)",
-]
+KINDS = [*PRIMITIVES, "decimal(5,2)", "decimal(38,0)"]
 TIMES = st.sampled_from(
     [
         "0001-01-01T00:00:00+14:00",

@@ -20,6 +20,7 @@ from lakefold_table.delta.checkpoints.written import INTERVAL, checkpoint_files
 from lakefold_table.entry import Committed
 from tests.delta_logs.actions import (
     LISTED,
+    PRIMITIVES,
     PROTOCOL,
     add,
     commits,
@@ -38,21 +39,11 @@ if TYPE_CHECKING:
 
 BOTH = {AS_COLUMNS: "true"}
 COLUMNS = {AS_COLUMNS: "true", AS_JSON: "false"}
-KINDS = [
-    "byte",
-    "long",
-    "float",
-    "double",
-    "string",
-    "boolean",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-]
-KINDS.append("decimal(5,2)")
+KINDS = [*PRIMITIVES, "decimal(5,2)"]
 LEAST = {
     "byte": -128,
+    "short": -32768,
+    "integer": -(2**31),
     "long": -(2**63),
     "float": 0.5,
     "double": "-Infinity",
@@ -68,6 +59,8 @@ LEAST = {
 }
 UNFIT = {
     "byte": 128,
+    "short": 2**15,
+    "integer": 2**31,
     "long": 2.5,
     "float": "1",
     "double": True,
@@ -124,6 +117,8 @@ def test_statistics_are_columns_in_the_types_of_the_table() -> None:
     assert (parsed["numRecords"], parsed["tightBounds"]) == (3, False)
     assert parsed["minValues"] == {
         "byte": -128,
+        "short": -32768,
+        "integer": -(2**31),
         "long": -(2**63),
         "float": 0.5,
         "double": -math.inf,
