@@ -296,7 +296,7 @@ import sys
 sys.modules['obstore'] = None
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
-open_storage('memory://lake/t')
+open_storage('/lake/t')
 try:
     open_storage('gs://lake/t')
 except InvalidError as error:
