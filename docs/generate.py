@@ -167,6 +167,9 @@ These proposals are Rejected as well, whatever the operation in between was:
   that uses such an id is retryable, with the schema of the newest version. Data files of an Append or
   Update may contain dropped columns whose ids were not used again; a fragment that contains only such
   columns is retryable.
+- **A column was replaced by one of the same name.** pylance does so if it casts a column. Rows that were
+  written before have their values in the replaced column, and would be null in the new one. So an
+  Append with such rows is retryable.
 - **The read version is too old.** It is more than 10,000 versions old, or a version after it was removed:
   retryable.
 - **The table exists already.** An envelope with `create` is retryable, as an append; a Clone is incompatible,

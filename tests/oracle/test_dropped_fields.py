@@ -134,6 +134,18 @@ def test_a_fragment_of_nothing_else_is_refused(table: Path) -> None:
     check_refused(both_ways(table, hollow, between=drop("z")), "a fragment has no other fields")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_values_of_a_column_that_was_cast_are_not_lost(table: Path, *, packed: bool) -> None:
+    """Pylance commits the rows with nulls."""
+
+    def cast(dataset: lance.LanceDataset) -> None:
+        dataset.alter_columns({"path": "z", "data_type": pa.int32()})
+
+    both = both_ways(table, append, between=cast, packed=packed)
+    check_refused(both, "another column got the name 'z' since version 1, so values would be lost")
+    assert lance.dataset(str(both.theirs)).to_table()["z"].null_count == 10
+
+
 def test_an_id_that_was_used_again_is_refused(table: Path) -> None:
     """Z is in no file of its own here, so pylance gives its id to the next column."""
     lance.dataset(str(table)).drop_columns(["z"])

@@ -3,7 +3,9 @@
 Lance may reuse a dropped column's id. An Append that was written before would then be read as another column,
 and an index would answer for another column, and pylance would not notice. So each id that a proposal uses
 must refer to the same field (name, type, parents) in its read version and now. Data files may also have
-fields that the table has dropped: no new field gets an id that a file lists, so these are never read.
+fields that the table has dropped: no new field gets an id that a file lists, so these are never read. But if
+a new field has the name of a dropped one, as after a cast by pylance, new rows would be null in it: their
+values would be lost (Lance fact 4.8).
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 1000
 """How many field ids an outcome lists at most."""
+MAX_NAMES = 10
+"""How many columns a refusal names at most."""
 NONE: frozenset[int] = frozenset()
 
 
@@ -34,6 +38,8 @@ class Meanings:
     def __init__(self, state: LanceState, observed: Fetched) -> None:
         self._state = state
         self._observed = observed
+        self.refuses_replaced = True
+        """Whether rows are refused that have values of a field that was replaced by one of its name."""
         self._known: dict[int, Mapping[int, Identity] | None] = {}
 
     def dropped(
@@ -41,9 +47,10 @@ class Meanings:
     ) -> frozenset[int] | Rejected:
         """Returns the ids in the proposal's data files of fields that the table no longer has.
 
-        Returns a refusal if field ids of the proposal may refer to other fields now, or if all values in a
-        fragment are of dropped fields. For `packed` fragments the latter holds for each file, since no file
-        can be removed from them. `read`: the version with whose schema the proposal was built.
+        Returns a refusal if field ids of the proposal may refer to other fields now, if its rows have values
+        of fields that were replaced, or if all values in a fragment are of dropped fields. For `packed`
+        fragments the latter holds for each file, since no file can be removed from them. `read`: the version
+        with whose schema the proposal was built.
         """
         if read >= self._state.history.schema_since:
             return NONE
@@ -61,6 +68,10 @@ class Meanings:
         dropped_ids = frozenset(number for number in changed if number not in current)
         new = _NEW_FRAGMENTS.get(transaction.WhichOneof("operation") or "")
         if new is not None and len(dropped_ids) == len(changed):
+            if replaced := self._replaced(dropped_ids, before, current):
+                names = ", ".join(repr(name) for name in sorted(replaced)[:MAX_NAMES])
+                reason = f"another column got the name {names} since version {read}, so values would be lost"
+                return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
             all_or_any = any if packed else all
             files = [fragment.files for fragment in new(transaction) if fragment.files]
             if not any(
@@ -75,6 +86,15 @@ class Meanings:
         else:
             reason = f"field ids {some(changed)} refer to other columns than in version {read}"
         return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
+
+    def _replaced(
+        self, dropped: frozenset[int], before: Mapping[int, Identity], current: Mapping[int, Identity]
+    ) -> set[str]:
+        """Returns the names of those dropped fields that other fields have now."""
+        if not self.refuses_replaced:
+            return set()
+        names = {field.path for field in current.values()}
+        return {before[number].path for number in dropped if number in before} & names
 
     def _at(self, version: int) -> Mapping[int, Identity] | None:
         if version not in self._known:

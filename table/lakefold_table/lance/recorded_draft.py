@@ -25,7 +25,7 @@ from lakefold_table.format import Accepted, Fetched, RecordedVersion, Requiremen
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
-from lakefold_table.marks.marks import CARRIES_ROWS, JOINS_REUSE
+from lakefold_table.marks.marks import CARRIES_ROWS, JOINS_REUSE, REFUSES_REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -50,6 +50,7 @@ class Recall:
         self.answers, self.given, self.sizes_now = recorded.answers, recorded.given, recorded.sizes
         self.carries_rows = recorded.rules >= CARRIES_ROWS
         self.joins_reuse = recorded.rules >= JOINS_REUSE
+        self.refuses_replaced = recorded.rules >= REFUSES_REPLACED
         self.requirements = requirements
         self._recorded = recorded
         self._decode = decode
@@ -131,6 +132,8 @@ class _Draft(LanceDraft):
         super().__init__(state, observed, transaction_file=recalling.names_transaction_file)
         self._recalling, self._before, self._seen = recalling, state, seen
         self._table.records_row_order = recalling.carries_rows
+        if self._meanings is not None:
+            self._meanings.refuses_replaced = recalling.refuses_replaced
 
     def _may_join(self, entry: Entry) -> bool:
         """Returns whether an entry shares the version: those recorded in one version were folded together."""

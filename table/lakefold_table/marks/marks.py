@@ -47,7 +47,8 @@ all that pylance can show (64 before). 6: a Delete or an Update is carried over 
 Deletes and Updates (decision 0063). 7: two Rewrites may add to the fragment-reuse index after one another,
 although both were built on one version (decision 0070). 8: an Update may state that Appends count
 as made after it (decision 0073). 9: the marks of a Delta table with domainMetadata are in a domain (decision
-0097), its metrics are named by the operation, and more of what Delta's protocol forbids is Invalid.
+0097), its metrics are named by the operation, and more of what Delta's protocol forbids is Invalid; rows are
+refused whose values are of a column that was replaced by one of its name.
 """
 CARRIES_ROWS = 6
 """The rules from which on rows are followed through Rewrites."""
@@ -55,6 +56,8 @@ JOINS_REUSE = 7
 """The rules from which on a Rewrite adds to a fragment-reuse index that another one has added to since."""
 MARKS_IN_DOMAIN = 9
 """The rules from which on the marks of a Delta table are in a domain, if it has domains."""
+REFUSES_REPLACED = 9
+"""The rules from which on rows of Lance tables are refused if their values are of a replaced column."""
 SHARES_VERSIONS = 3
 """The rules from which on versions of Lance tables can be folded again."""
 

@@ -53,6 +53,11 @@ class Identity:
     logical_type: str
     parents: tuple[tuple[str, str], ...]
 
+    @property
+    def path(self) -> str:
+        """The field's name behind the names of its parents, with dots between them."""
+        return ".".join([*(name for name, _ in self.parents), self.name])
+
 
 def field_ids(fields: Iterable[Field]) -> list[int]:
     """Returns the ids of all fields, including parents, in the order of the schema."""
