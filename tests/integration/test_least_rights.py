@@ -127,8 +127,8 @@ class Scene:
         return KafkaConfig(self._broker.named_servers, self._broker.options(user))
 
     def options(self, user: str) -> Options:
-        """A committer's, who gives up early."""
-        return replace(self.stage.options(), kafka=self.config(user), give_up_after_s=30.0)
+        """A committer's."""
+        return replace(self.stage.options(), kafka=self.config(user), give_up_after_s=PATIENCE_S)
 
     def once(self, name: str, act: Callable[[], object]) -> None:
         """Does this if nothing of this name was done before."""
@@ -254,7 +254,7 @@ def write_and_wait(scene: Scene, user: str) -> Done:
     # It is made by a committer that would fence the committer below.
     scene.uri("main")
     with folding(scene.stage):
-        proposed, sunk = propose(scene, user, "--wait", "60"), sink(scene, user, "commit")
+        proposed, sunk = propose(scene, user, "--wait", "120"), sink(scene, user, "commit")
     return Done(proposed.well and sunk.well, proposed.message + sunk.message)
 
 
