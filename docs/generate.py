@@ -122,13 +122,17 @@ files again, since these keep their ids from then on.
 
 ## Compared with delta-spark
 
-`tests/delta_logs/verdicts.json` has what delta-spark 4.3.1 does with 53 pairs of transactions that begin at
-one version; `make test` compares our answers with it, and judges some again. We turn back one more kind: a
-change of the protocol conflicts with everything that was built before, since a writer that did not know it
-may not have kept to it. Of these pairs we commit both, and delta-spark the first alone: deletions of
-different rows of one file; an append beside a condition that the statistics of its file can't meet; a
-compatible change of the metadata beside an append, a removal or a change of the protocol; two such changes
-of different properties and columns.
+`tests/delta_logs/verdicts.json` has delta-spark 4.3.1's verdicts on pairs of transactions that begin at one
+version, `races.json` those on pairs of whole operations (appends, deletions, updates, merges, overwrites,
+compactions, RESTORE, and changes of columns, properties, constraints, features and row tracking), with both
+isolation levels. `make test` compares our answers with all of them, and has some judged again. We turn back
+two more kinds: a change of the protocol conflicts with everything that was built before, since a writer that
+did not know it may not have kept to it; and a removal of files conflicts with a condition on other columns
+than those of the partition, since nothing in its action shows which rows the files had. Of these pairs we commit both, and delta-spark the first alone:
+deletions of different rows of one file; an append beside a condition that the statistics of its file can't
+meet; a compatible change of the metadata beside an append, a removal or a change of the protocol; two such
+changes of different properties and columns. The differences are listed with their reasons in `pairs.py` and
+`races.py` beside these files.
 
 `tests/delta_logs/recorded/` has the commits of delta-spark's operations on their own. `make test` proposes
 each for a copy of the table before it, and compares the version that a committer makes with delta-spark's,

@@ -1,7 +1,8 @@
 """Pairs of transactions that begin at one version of a table, and what delta-spark does with the second.
 
-`verdicts.json` has the class of the error with which delta-spark 4.3.1 ends it, empty if it commits it.
-`tests/integration/test_delta_spark.py` lets it judge again.
+`verdicts.json` has the class of the error with which delta-spark ends it, empty if it commits it, once for
+each isolation level of the table. `tests/integration/test_delta_spark.py` lets it judge again. Whole
+operations are in `races.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, domain, metadata, text, txn
+from tests.delta_logs.races import with_level
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,15 +75,16 @@ METADATA: Final[Mapping[str, Members]] = {
 
 
 class PairTable:
-    """The table in a folder, with the file `f` and a batch of the application x."""
+    """The table in a folder, with an isolation level, the file `f` and a batch of the application x."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, level: str) -> None:
+        self.path, self.level = path, level
         (path / FOLDER).mkdir(parents=True)
-        (path / commit_path(0)).write_bytes(text([LISTED, described(), self.add("f"), txn("x", 0)]))
+        begun = with_level([LISTED, described(), self.add("f"), txn("x", 0)], level)
+        (path / commit_path(0)).write_bytes(text(begun))
 
     def actions(self, names: str) -> list[Members]:
-        return [action for name in names.split() for action in self.action(name)]
+        return with_level([action for name in names.split() for action in self.action(name)], self.level)
 
     def action(self, name: str) -> list[Members]:
         """The actions of a name.

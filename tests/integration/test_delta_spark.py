@@ -41,7 +41,10 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import StopError
 from tests.delta_logs.actions import add, data_file, metadata, snapshot_in
 from tests.delta_logs.comparing import check_same, facts, proposable
-from tests.delta_logs.pairs import PAIRS, VERDICTS, PairTable
+from tests.delta_logs.histories import History, check_checkpoints, check_replay
+from tests.delta_logs.pairs import PAIRS, VERDICTS
+from tests.delta_logs.races import LEVELS, TABLES, verdict_of
+from tests.delta_logs.recording_races import Races, pair_verdicts
 from tests.delta_merging import FEATURES, FEED, TRACKED, VECTORS, DeltaFolding
 from tests.merging import people
 from tests.oracle.delta_maintenance import DeltaWorld
@@ -50,13 +53,15 @@ from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 OTHER_LOGS = 1000
 """How many logs precede those of a second writer of a table."""
-SHORT = 9
-"""Of how many pairs one is judged again without `--all-faults`."""
+SHORT_PAIRS, SHORT_OPERATIONS = 9, 5
+"""Of how many one is judged again without `--all-faults`."""
 logs = count(1)
 _SQL: Final = {pa.int64(): "BIGINT", pa.string(): "STRING", pa.int32(): "INT"}
 
@@ -344,18 +349,31 @@ def test_marks_survive_what_delta_spark_does_to_a_table_that_has_domains(
         rows.fold(sent)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "pair" in metafunc.fixturenames:
-        every = 1 if metafunc.config.getoption("--all-faults") else SHORT
-        metafunc.parametrize("pair", list(PAIRS)[::every])
+@pytest.mark.parametrize("level", LEVELS)
+def test_its_verdicts_on_pairs_are_the_recorded_ones(
+    judge: DeltaSpark, tmp_path: Path, level: str, *, all_faults: bool
+) -> None:
+    """`tests/unit/test_delta_verdicts.py` compares ours with them. Without `--all-faults` it judges some."""
+    names = list(PAIRS)[:: 1 if all_faults else SHORT_PAIRS]
+    expected = json.loads(VERDICTS.read_text())["pairs"]
+    verdicts = pair_verdicts(judge, tmp_path / "t", names, level)
+    assert dict(zip(names, verdicts, strict=True)) == {
+        name: expected[name][LEVELS.index(level)] for name in names
+    }
 
 
-def test_its_verdict_is_the_recorded_one(judge: DeltaSpark, tmp_path: Path, pair: str) -> None:
-    """`tests/unit/test_delta_verdicts.py` compares ours with it."""
-    first, then, reads, apps = PAIRS[pair]
-    table = PairTable(tmp_path / "t")
-    verdict = judge.verdict(table.path, table.actions(first), table.actions(then), reads=reads, apps=apps)
-    assert verdict == json.loads(VERDICTS.read_text())[pair]
+@pytest.mark.parametrize("raced", TABLES)
+def test_its_verdicts_on_operations_are_the_recorded_ones(
+    judge: DeltaSpark, tmp_path: Path, raced: str, *, all_faults: bool
+) -> None:
+    """Without `--all-faults` it does some of the operations, and judges their pairs with one level."""
+    names = list(TABLES[raced].operations)[:: 1 if all_faults else SHORT_OPERATIONS]
+    chosen = [(first, then) for first in names for then in names]
+    races = Races(judge, tmp_path / "t", raced)
+    for level in LEVELS if all_faults else LEVELS[1:]:
+        verdicts = races.verdicts(chosen, level)
+        expected = [verdict_of(raced, first, then, level) for first, then in chosen]
+        assert dict(zip(chosen, verdicts, strict=True)) == dict(zip(chosen, expected, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -469,3 +487,76 @@ def test_delta_spark_reads_columns_that_were_added_inside_and_replaced(
     judge.write("SELECT 3L AS id, 'third' AS name, 3 AS n", table.path)
     table.append(people([4]))
     assert [row[0] for row in judge.rows(table.path)] == [1, 2, 3, 4]
+
+
+class HistoryWithDeltaSpark(History):
+    """The other client is delta-spark. There is a checkpoint at each version, by whoever made it."""
+
+    most_interval = 1
+
+    def __init__(self, path: Path, seed: int, judge: DeltaSpark) -> None:
+        self.judge = judge
+        super().__init__(path, seed)
+
+    def their_steps(self) -> list[Callable[[], object]]:
+        return [self.insert, self.delete, self.update, self.merge, self.overwrite, self.optimize, self.tag]
+
+    def sql(self, statement: str, **values: object) -> None:
+        self.judge.sql(statement.format(t=f"delta.`{self.path}`", **values))
+
+    def rows_to_add(self) -> str:
+        return ", ".join(f"({x})" for x in self.new_rows())
+
+    def insert(self) -> None:
+        self.sql("INSERT INTO {t} VALUES {rows}", rows=self.rows_to_add())
+
+    def delete(self) -> None:
+        value = self.random.randint(0, 9)
+        self.sql("DELETE FROM {t} WHERE x = {value}", value=value)
+        self.rows[value] = 0
+
+    def update(self) -> None:
+        value, new = self.random.sample(range(10), 2)
+        self.sql("UPDATE {t} SET x = {new} WHERE x = {value}", value=value, new=new)
+        self.rows[new] += self.rows.pop(value, 0)
+
+    def merge(self) -> None:
+        """Rows with one value are removed, and one with another value is added, if there is none."""
+        gone, new = self.random.sample(range(10), 2)
+        statement = (
+            "MERGE INTO {t} t USING (SELECT * FROM VALUES ({gone}L), ({new}L) AS s(x)) s ON t.x = s.x "
+            "WHEN MATCHED AND t.x = {gone} THEN DELETE WHEN NOT MATCHED AND s.x = {new} THEN INSERT *"
+        )
+        self.sql(statement, gone=gone, new=new)
+        self.rows[gone] = 0
+        self.rows[new] = max(self.rows[new], 1)
+
+    def overwrite(self) -> None:
+        self.rows.clear()
+        self.sql("INSERT OVERWRITE {t} VALUES {rows}", rows=self.rows_to_add())
+
+    def optimize(self) -> None:
+        self.sql("OPTIMIZE {t}")
+
+    def tag(self) -> None:
+        self.sql("ALTER TABLE {t} SET TBLPROPERTIES ('note' = '{note}')", note=self.random.random())
+
+    def their_rows(self) -> list[int]:
+        return [x for (x,) in self.judge.rows(self.table.path)]
+
+    def check_state(self, ours: DeltaSnapshot) -> None:
+        check_same(ours, self.judge.state(self.table.path))
+
+
+def test_a_table_of_committers_and_delta_spark_is_what_the_model_says(
+    judge: DeltaSpark, tmp_path: Path, *, all_faults: bool
+) -> None:
+    """They take turns. Without `--all-faults` the history is a short one."""
+    for seed in range(6) if all_faults else (1,):
+        history = HistoryWithDeltaSpark(tmp_path / f"{seed}", seed, judge)
+        for number in range(24 if all_faults else 8):
+            steps = history.their_steps() if number % 2 else history.our_steps()
+            history.random.choice(steps)()
+            history.check()
+        check_replay(history)
+        check_checkpoints(history)

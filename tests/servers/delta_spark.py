@@ -10,13 +10,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TextIO
 
 from lakefold.local.jars import fetch_jars
 from lakefold.local.spark import prepare_session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from pyspark.sql import SparkSession
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Members = dict[str, Any]
 
 _STOP_S: Final = 60
+IN_THE_WAY: Final = "IN THE WAY"
+"""The operation of a commit with which all transactions conflict."""
 _MARK: Final = "answer "
 """What an answer begins with."""
 _OPTIONS: Final = {
@@ -47,6 +49,33 @@ class DeltaSparkError(Exception):
     """What Delta refused, in its words."""
 
 
+def writing(
+    query: str, table: Path, *, mode: str = "append", partition_by: Sequence[str] = (), **options: str
+) -> Members:
+    """Returns what asks for the rows of a query to be written.
+
+    `options`: of the writer; `__` is a dot in them.
+    """
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    return {"write": query, "table": str(table), "mode": mode, "by": list(partition_by), "options": named}
+
+
+class Race(NamedTuple):
+    """A transaction that begins, and the lines of a commit that comes before its own actions.
+
+    `reads`: conditions by which it reads the table, `true` for all of it. `apps`: whose last transactions it
+    reads. `reads_all`: it says that it has read everything. `files`: the actions of the files that it reads
+    by the conditions; None if Delta selects them.
+    """
+
+    first: Sequence[Members]
+    then: Sequence[Members]
+    reads: Sequence[str] = ()
+    apps: Sequence[str] = ()
+    reads_all: bool = False
+    files: Sequence[Members] | None = None
+
+
 class DeltaSpark:
     """A running Spark session with Delta. `folder`: for its own files and its log."""
 
@@ -60,20 +89,9 @@ class DeltaSpark:
                 text=True,
             )
 
-    def write(
-        self,
-        query: str,
-        table: Path,
-        *,
-        mode: str = "append",
-        partition_by: Sequence[str] = (),
-        **options: str,
-    ) -> None:
-        """Writes the rows of a query to a table. `options`: of the writer; `__` is a dot in them."""
-        named = {name.replace("__", "."): value for name, value in options.items()}
-        self._ask(
-            {"write": query, "table": str(table), "mode": mode, "by": list(partition_by), "options": named}
-        )
+    def write(self, query: str, table: Path, **given: Any) -> None:  # noqa: ANN401 - see `writing`
+        """Writes the rows of a query to a table: see `writing`."""
+        self._ask(writing(query, table, **given))
 
     def sql(self, statement: str) -> list[list[Any]]:
         """Runs a statement, and returns its rows. Raises `DeltaSparkError` if Delta refuses it."""
@@ -101,23 +119,20 @@ class DeltaSpark:
         """
         self._ask({"create": str(table), "columns": list(columns)})
 
-    def verdict(
-        self,
-        table: Path,
-        committed: Sequence[Members],
-        actions: Sequence[Members],
-        *,
-        reads: Sequence[str] = (),
-        apps: Sequence[str] = (),
-    ) -> str:
-        """Commits actions beside a transaction that has begun before, then those of the transaction.
-
-        `reads`: conditions by which the transaction reads the table, `true` for all of it. `apps`: whose last
-        transactions it reads. Returns the name of the class of Delta's error, empty if it commits.
-        """
-        texts = {"first": list(map(json.dumps, committed)), "then": list(map(json.dumps, actions))}
-        answer: str = self._ask({"race": str(table), **texts, "reads": list(reads), "apps": list(apps)})
+    def verdicts(self, table: Path, races: Sequence[Race]) -> list[str]:
+        """Returns for each race with which class of error its transaction ends, empty if it would commit."""
+        given = [race._asdict() for race in races]
+        answer: list[str] = self._ask({"races": given, "table": str(table)})
         return answer
+
+    def reads(self, **request: object) -> Members:
+        """Does what is asked for (`sql` or `write`), and returns what its first transaction has read.
+
+        `predicates`: the conditions by which it selected files; `files`: the paths of these; `apps`: the
+        applications whose last transaction it looked up; `all`: whether it says that it read everything.
+        """
+        read: Members = self._ask({"reads": request})
+        return read
 
     def _ask(self, request: dict[str, Any]) -> Any:  # noqa: ANN401 - what JSON can be
         assert self._process.stdin is not None
@@ -165,8 +180,10 @@ def _answer(spark: SparkSession, request: dict[str, Any]) -> object:
     if "create" in request:
         _created(spark, request["create"], request["columns"])
         return None
-    if "race" in request:
-        return _raced(spark, request)
+    if "races" in request:
+        return list(_raced(spark, Path(request["table"]), request["races"]))
+    if "reads" in request:
+        return _reads(spark, request["reads"])
     snapshot = _log(spark, request["state"]).unsafeVolatileSnapshot()
     state: dict[str, list[object]] = {}
     for text in snapshot.stateDF().toJSON().collectAsList():
@@ -198,39 +215,135 @@ def _created(spark: SparkSession, path: str, columns: Sequence[str]) -> None:
     builder.execute()
 
 
-def _raced(spark: SparkSession, request: dict[str, Any]) -> str:
-    """Returns the class of the error with which a transaction ends, empty if it commits."""
+def _raced(spark: SparkSession, table: Path, races: Sequence[Members]) -> Iterator[str]:
+    """Yields the class of the error with which each transaction ends, empty if nothing is in its way.
+
+    Another commit is in the way of each, so none is made: what passes by the first commit conflicts with it.
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     jvm: Any = spark._jvm
-    delta, log = jvm.org.apache.spark.sql.delta, _log(spark, request["race"])
+    log = _log(spark, str(table))
+    operation = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
+    begun = [_begun(spark, log, race) for race in races]
+    base = begun[0].readVersion()
+    in_the_way = json.loads(str(begun[0].metadata().json()))
+    in_the_way["metaData"]["configuration"]["in the way"] = "1"
+    for transaction, race in zip(begun, races, strict=True):
+        _commit(table, base + 1, race["first"])
+        _commit(table, base + 2, [{"commitInfo": {"operation": IN_THE_WAY, "timestamp": 0}}, in_the_way])
+        try:
+            transaction.commit(_actions(jvm, race["then"]), operation)
+        except (Py4JJavaError, PySparkException) as error:
+            yield "" if IN_THE_WAY in str(error) else _class_of(error)
+        else:
+            yield ""
+
+
+def _begun(spark: SparkSession, log: Any, race: Members) -> Any:  # noqa: ANN401 - objects of Java
+    """A transaction that has read what it is to read."""
+    jvm: Any = spark._jvm
     parser = spark._jsparkSession.sessionState().sqlParser()
-    operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
     none = jvm.scala.Option.empty()
-
-    def seq(items: Sequence[object]) -> object:
-        made = jvm.java.util.ArrayList()
-        for item in items:
-            made.add(item)
-        return jvm.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
-
-    def commit(transaction: Any, texts: Sequence[str]) -> None:  # noqa: ANN401 - an object of Java
-        transaction.commit(seq([delta.actions.Action.fromJson(text) for text in texts]), operation)
-
     transaction = log.startTransaction(none, none)
-    for condition in request["reads"]:
-        transaction.filterFiles(seq([parser.parseExpression(condition)]), False)  # noqa: FBT003 - Java
-    for app in request["apps"]:
+    for condition in race["reads"]:
+        parsed = _seq(jvm, [parser.parseExpression(condition)])
+        if race["files"] is None:
+            transaction.filterFiles(parsed, False)  # noqa: FBT003 - Java
+        else:
+            transaction.trackReadPredicates(parsed, False, True)  # noqa: FBT003 - Java
+    if race["files"]:
+        transaction.trackFilesRead(_actions(jvm, race["files"]))
+    for app in race["apps"]:
         transaction.txnVersion(app)
-    commit(log.startTransaction(none, none), request["first"])
+    if race["reads_all"]:
+        transaction.readWholeTable()
+    return transaction
+
+
+def _actions(jvm: Any, members: Sequence[Members]) -> object:  # noqa: ANN401 - Java
+    parse = jvm.org.apache.spark.sql.delta.actions.Action.fromJson
+    return _seq(jvm, [parse(json.dumps(action)) for action in members])
+
+
+def _seq(jvm: Any, items: Sequence[object]) -> object:  # noqa: ANN401 - Java
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
+
+
+def _commit(table: Path, version: int, actions: Sequence[Members]) -> None:
+    path = table / "_delta_log" / f"{version:020}.json"
+    path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def _class_of(error: Any) -> str:  # noqa: ANN401 - those of two libraries
+    """Returns the name of the class of Java's exception, as far as it is known."""
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    return str(thrown.getClass().getSimpleName()) if thrown else type(error).__name__
+
+
+class _Observer:
+    """Sees the transactions that a thread begins."""
+
+    def __init__(self) -> None:
+        self._transactions: list[Any] = []
+
+    def reads(self) -> Members:
+        """What the first transaction has read."""
+        first = self._transactions[0]
+        given = list(first.readPredicates().toArray())
+        conditions = [_listed(each.partitionPredicates()) + _listed(each.dataPredicates()) for each in given]
+        return {
+            "predicates": [" AND ".join(each.sql() for each in parts) for parts in conditions],
+            "files": sorted(file.path() for file in first.readFiles().toArray()),
+            "apps": sorted(set(_listed(first.readTxn()))),
+            "all": first.readTheWholeTable(),
+        }
+
+    def startingTransaction(self, begin: Any) -> object:  # noqa: ANN401, N802 - Java's
+        transaction = begin.apply()
+        self._transactions.append(transaction)
+        return transaction
+
+    def preparingCommit(self, prepare: Any) -> object:  # noqa: ANN401, N802 - Java's
+        prepared: object = prepare.apply()
+        return prepared
+
+    def createChild(self) -> _Observer:  # noqa: N802 - Java's
+        return self
+
+    def _ignore(self) -> None:
+        """Does nothing, as for most of what Delta reports."""
+
+    beginDoCommit = beginBackfill = beginPostCommit = _ignore  # noqa: N815 - Java's
+    transactionCommitted = transactionAborted = advanceToNextThreadObserver = _ignore  # noqa: N815 - Java's
+
+    class Java:
+        implements: ClassVar = ["org.apache.spark.sql.delta.TransactionExecutionObserver"]
+
+
+def _listed(items: Any) -> list[Any]:  # noqa: ANN401 - a sequence of Scala's
+    return [items.apply(number) for number in range(items.size())]
+
+
+def _reads(spark: SparkSession, request: Members) -> Members:
+    """Does what is asked for, and returns what its first transaction has read."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    jvm: Any = spark._jvm
+    start_callbacks: Any = ensure_callback_server_started
+    start_callbacks(spark.sparkContext._gateway)
+    observers = jvm.org.apache.spark.sql.delta.TransactionExecutionObserver
+    before, observer = observers.getObserver(), _Observer()
+    observers.setObserver(observer)
     try:
-        commit(transaction, request["then"])
-    except Py4JJavaError as error:
-        return str(error.java_exception.getClass().getSimpleName())
-    except PySparkException as error:
-        return type(error).__name__
-    return ""
+        _answer(spark, request)
+    finally:
+        observers.setObserver(before)
+    return observer.reads()
 
 
 def _serve(folder: Path, answers: TextIO) -> None:

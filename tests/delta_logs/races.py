@@ -1,0 +1,198 @@
+"""Operations of delta-spark, each of which is overtaken by each other one.
+
+`races.json` has what `recording_races.py` has recorded: the tables, the commit that each operation makes
+alone, what its transaction has read, and delta-spark's verdict on each pair, for each isolation level: the
+class of the error with which the second ends if the first is committed before it, empty if both are
+committed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.delta_logs.actions import VECTORS, metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.delta_logs.actions import Members
+
+RECORDED: Final = Path(__file__).parent / "races.json"
+ISOLATION: Final = "delta.isolationLevel"
+LEVELS: Final = ("Serializable", "WriteSerializable")
+
+
+class Written(NamedTuple):
+    """Rows of a query that are written to the table, with a mode and options (`delta_spark.writing`)."""
+
+    query: str
+    mode: str = "append"
+    options: Mapping[str, str] = MappingProxyType({})
+
+
+class RacedTable(NamedTuple):
+    """How a table is made, and what is done to it, by rows that are written, or statements on `{}`.
+
+    `begun`: the actions of its first commit; `made`: what makes each version after it.
+    """
+
+    begun: Sequence[Members]
+    made: Sequence[Written | str]
+    operations: Mapping[str, Written | str]
+
+
+def _begun(columns: Mapping[str, str], *features: str, by: Sequence[str] = ()) -> list[Members]:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()
+    ]
+    created = metadata(json.dumps({"type": "struct", "fields": fields}), **VECTORS)
+    created["metaData"]["partitionColumns"] = list(by)
+    known = ("deletionVectors", "domainMetadata", "appendOnly", "invariants", "checkConstraints", *features)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": list(known[:1])}
+    return [{"protocol": {**protocol, "writerFeatures": list(known)}}, created]
+
+
+def _rows(*rows: str, names: str = "x, p") -> str:
+    return f"SELECT * FROM VALUES {', '.join(rows)} AS v({names})"  # noqa: S608 - our own
+
+
+TABLES: Final[Mapping[str, RacedTable]] = {
+    "partitioned": RacedTable(
+        _begun({"x": "long", "p": "string"}, "rowTracking", by=["p"]),
+        (
+            Written(_rows("(1L, 'a')", "(2L, 'a')", "(3L, 'a')", "(4L, 'b')", "(5L, 'b')")),
+            Written(_rows("(6L, 'a')", "(7L, 'b')")),
+        ),
+        {
+            "an append": Written(_rows("(10L, 'a')")),
+            "an append to another partition": Written(_rows("(10L, 'z')")),
+            "an append of rows of the table": Written("SELECT x + 100 AS x, p FROM {} WHERE p = 'a'"),
+            "a batch of an application": Written(
+                _rows("(13L, 'a')"), options={"txnAppId": "job", "txnVersion": "7"}
+            ),
+            "a deletion of files": "DELETE FROM {} WHERE p = 'b'",
+            "a deletion of rows": "DELETE FROM {} WHERE x = 1",
+            "an update": "UPDATE {} SET x = x + 100 WHERE x = 3",
+            "a merge": (
+                "MERGE INTO {} t USING (SELECT * FROM VALUES (2L, 'a'), (20L, 'a') AS s(x, p)) s ON "
+                "t.x = s.x WHEN MATCHED THEN UPDATE SET x = 200 WHEN NOT MATCHED THEN INSERT *"
+            ),
+            "an overwrite": Written(_rows("(11L, 'a')"), "overwrite"),
+            "a replacement of what matches": Written(
+                _rows("(12L, 'a')"), "overwrite", {"replaceWhere": "p = 'a'"}
+            ),
+            "an overwrite of partitions": Written(
+                _rows("(12L, 'b')"), "overwrite", {"partitionOverwriteMode": "dynamic"}
+            ),
+            "a compaction": "OPTIMIZE {}",
+            "a new column": "ALTER TABLE {} ADD COLUMNS (y INT)",
+            "a property": "ALTER TABLE {} SET TBLPROPERTIES ('note' = '1')",
+            "a constraint": "ALTER TABLE {} ADD CONSTRAINT small CHECK (x < 1000)",
+            "a feature": (
+                "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.vacuumProtocolCheck' = 'supported')"
+            ),
+            "row tracking": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+            "a restore": "RESTORE TABLE {} TO VERSION AS OF 1",
+        },
+    ),
+}
+
+
+class RecordedOperation(NamedTuple):
+    """The actions of an operation's commit, and what its transaction has read (`DeltaSpark.reads`)."""
+
+    actions: Sequence[Members]
+    reads: Members
+
+
+class RecordedRaces(NamedTuple):
+    """What is recorded of a table. `vectors`: the files of deletion vectors that operations have made."""
+
+    base: Sequence[Sequence[Members]]
+    operations: Mapping[str, RecordedOperation]
+    vectors: Mapping[str, bytes]
+    verdicts: Mapping[str, Mapping[str, Sequence[str]]]
+
+
+@cache
+def recorded(table: str) -> RecordedRaces:
+    """Reads what is recorded of a table."""
+    members = json.loads(RECORDED.read_text())[table]
+    operations = {name: RecordedOperation(**each) for name, each in members["operations"].items()}
+    vectors = {path: base64.b64decode(text) for path, text in members["vectors"].items()}
+    return RecordedRaces(members["base"], operations, vectors, members["verdicts"])
+
+
+def with_level(actions: Sequence[Members], level: str) -> list[Members]:
+    """The actions with this isolation level in the metadata that they set."""
+    changed: list[Members] = json.loads(json.dumps(actions))
+    for action in changed:
+        if "metaData" in action:
+            action["metaData"]["configuration"][ISOLATION] = level
+    return changed
+
+
+def pairs(table: str) -> list[tuple[str, str]]:
+    """Each operation before each other one, and before itself."""
+    names = TABLES[table].operations
+    return [(first, then) for first in names for then in names]
+
+
+def verdict_of(table: str, first: str, then: str, level: str) -> str:
+    """The recorded verdict. One that stands alone is that of both levels: the first does more than append."""
+    given = recorded(table).verdicts[first][then]
+    return given[LEVELS.index(level)] if len(given) > 1 else given[0]
+
+
+class Difference(NamedTuple):
+    """Pairs of which we commit both and delta-spark the first alone, or the other way about, and why."""
+
+    reason: str
+    firsts: Sequence[str]
+    thens: Sequence[str]
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """Each first one before each of the others."""
+        return {(first, then) for first in self.firsts for then in self.thens}
+
+
+_WRITES: Final = (
+    "an append",
+    "an append to another partition",
+    "an append of rows of the table",
+    "a batch of an application",
+    "a deletion of files",
+    "a deletion of rows",
+)
+DIFFERENCES: Final[Mapping[str, Sequence[Difference]]] = {
+    "partitioned": (
+        Difference("the deletion vectors of both are merged", ["a deletion of rows"], ["an update"]),
+        Difference(
+            "files fit to any value of the property, and the other change is merged with it",
+            ["a property"],
+            [*_WRITES, "a property", "a constraint"],
+        ),
+        Difference(
+            "the new column is null in the files, and the other change is merged with it",
+            ["a new column"],
+            [*_WRITES, "a new column", "a constraint"],
+        ),
+        Difference(
+            "files that have no rows of others fit, and the other change is merged with it",
+            ["row tracking"],
+            [*_WRITES, "row tracking", "a constraint"],
+        ),
+        Difference(
+            "nothing in the action of a removed file shows that it had no rows that the condition selects",
+            ["a deletion of files"],
+            ["a deletion of rows", "an update"],
+        ),
+    ),
+}
+"""Of the last one we commit the first alone, of the others both."""
