@@ -194,12 +194,15 @@ def check_replay(history: History) -> None:
 
 
 def check_checkpoints(history: History) -> None:
-    """Asserts that each version can be read from each checkpoint before it, without the commits before."""
+    """Asserts that the newest version can be read from each checkpoint, without the commits before it.
+
+    Its own commit stays: delta-spark opens no log that ends with a checkpoint alone.
+    """
     log = history.table.path / FOLDER
     newest = snapshot_in(history.table.path)
-    covered = sorted({int(path.name[:20]) for path in log.glob("*.checkpoint*")})
+    covered = sorted({int(path.name[:20]) for path in log.glob("[0-9]*.checkpoint*")})
     for version in covered:
-        for older in range(version + 1):
+        for older in range(min(version + 1, newest.version)):
             (history.table.path / commit_path(older)).unlink(missing_ok=True)
         again = snapshot_in(history.table.path, newest.version)
         assert again.files == newest.files
