@@ -171,7 +171,13 @@ def _options(settings: Settings) -> Options:
         table_bytes=settings.table_memory,
         claim_bytes=settings.claim_memory,
         transaction_files=settings.transaction_files,
+        name=_name(settings, socket.gethostname()),
     )
+
+
+def _name(settings: Settings, hostname: str) -> str:
+    """Returns how this process is named to people: its host, in Kubernetes its pod, and its HTTP port."""
+    return f"{hostname}:{settings.http_port}" if settings.http_port else hostname
 
 
 def _on_stop(act: Callable[[], None]) -> None:

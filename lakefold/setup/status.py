@@ -166,7 +166,15 @@ def _document(
     for view in cluster.partitions:
         offsets = {"partition": view.partition, "low": view.low, "high": view.high}
         topics.setdefault(view.topic, []).append(offsets)
-    lag = [{"partition": view.partition, "committed": view.committed, "lag": view.lag} for view in waiting]
+    lag = [
+        {
+            "partition": view.partition,
+            "committed": view.committed,
+            "lag": view.lag,
+            "committer": _last_committer(view),
+        }
+        for view in waiting
+    ]
     return {
         "bootstrap_servers": settings.brokers(),
         "cluster_id": cluster.cluster_id,
@@ -180,6 +188,13 @@ def _document(
         },
         "tables": tables,
     }
+
+
+def _last_committer(view: PartitionView) -> str:
+    """Returns the name of the committer that took the partition over last; empty if none is known."""
+    from lakefold_log.read.offset_metadata import OffsetMetadata
+
+    return OffsetMetadata.committer_of(view.metadata)
 
 
 def _show(
@@ -199,8 +214,11 @@ def _show(
     if waiting:
         print_line(f"group {settings.group} on {settings.transactions_topic}:")
         print_columns(
-            ("partition", "committed", "lag"),
-            [(str(view.partition), view.committed, view.lag) for view in waiting],
+            ("partition", "committed", "lag", "taken over last by"),
+            [
+                (str(view.partition), view.committed, view.lag, _last_committer(view) or "-")
+                for view in waiting
+            ],
         )
         click.echo()
     if tables:

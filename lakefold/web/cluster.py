@@ -19,6 +19,7 @@ from lakefold_log.client.admin import INSTANCE, Admin
 from lakefold_log.client.members import SUFFIX
 from lakefold_log.client.overview import Overview, overview
 from lakefold_log.client.questions import group_members
+from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.outcome_feed import OutcomeFeed
 from lakefold_table.errors import LakefoldError
 from lakefold_table.new_threads import start_thread
@@ -290,6 +291,7 @@ def _plain(cluster: Overview, settings: Settings, members: list[GroupMember] | N
                 "lag": view.lag,
                 "committer": folders.get(view.partition, {}).get("host", ""),
                 "committer_name": folders.get(view.partition, {}).get("name", ""),
+                "reporter": OffsetMetadata.committer_of(view.metadata),
             }
             for view in log
         ],

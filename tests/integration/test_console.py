@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -227,6 +228,10 @@ def test_the_verb_serves_the_page_until_it_is_stopped_and_shows_a_committers_dea
         with served_by_the_verb(own, bootstrap, tmp_path, port) as page:
             until(lambda: page.get("overview")["partitions"], "the partitions", seconds=SECONDS)
             assert page.get("overview")["problem"] == page.get("overview")["feed_problem"] == ""
+            # It has its partition by number and is in no group. The brokers name it all the same.
+            [partition] = page.get("overview")["partitions"]
+            assert partition["reporter"] == f"{socket.gethostname()}:{port}"
+            assert partition["committer"] == partition["committer_name"] == ""
 
             def states() -> list[str]:
                 return [change["state"] for change in page.get("overview")["committer"]["changes"]]

@@ -118,7 +118,7 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
         "topic": topics.transactions,
         "group": "none",
         "total": 7,
-        "partitions": [{"partition": 0, "committed": None, "lag": 7}],
+        "partitions": [{"partition": 0, "committed": None, "lag": 7, "committer": ""}],
     }
     assert status["tables"] == [
         {"table": here, "version": 3, "error": None},

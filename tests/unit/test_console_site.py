@@ -355,7 +355,9 @@ def shared(committer: dict[str, Any]) -> dict[str, Any]:
 def alone(overview: dict[str, Any], partition: dict[str, Any]) -> dict[str, Any]:
     """What the page shows of the log if the committers don't share the partitions."""
     unknown = partition | {"committer": "", "committer_name": ""}
-    return overview | {"partitions": [unknown], "committer": overview["committer"] | {"partitions": [0]}}
+    others = [unknown | {"partition": number, "reporter": f"{HOSTILE}:{number % 2}"} for number in (1, 2, 3)]
+    committer = overview["committer"] | {"partitions": [0, 1]}
+    return overview | {"partitions": [unknown, *others], "committer": committer}
 
 
 def check_waiting(made: dict[str, Any]) -> None:
@@ -378,7 +380,12 @@ def check_committers(made: dict[str, Any]) -> None:
     )
     assert words in made["shared"]["text"]
     # A committer whose partitions are its own is known if it was asked.
-    assert f"0 {address}" in " ".join(made["alone"]["text"].split())
+    own = " ".join(made["alone"]["text"].split())
+    assert f"0 {address}" in own
+    # Of the others the page names the one that took a partition over last.
+    assert f"{HOSTILE}:0 (took it over last)" in own
+    assert f"{HOSTILE}:0 2 unknown: not asked here {HOSTILE}:1 1, 3 not ready" in own
+    assert "took over last" not in made["shared"]["text"]
     log = " ".join(made["shared"]["text"].split())
     assert f"{HOSTILE} 10.0.0.7 0 not ready" in log
     assert "pod-1 10.0.0.8 none, it stands by unknown: not asked here" in log
@@ -394,7 +401,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     parked = {"table": uri, "branch": HOSTILE, "seconds": 5, "entries": 3}
     parked |= {"reason": HOSTILE, "hint": HOSTILE}
     partition = {"partition": 0, "low": 0, "high": 9, "committed": 9, "lag": 0, "committer": "10.0.0.7"}
-    partition["committer_name"] = HOSTILE
+    partition |= {"committer_name": HOSTILE, "reporter": ""}
     overview = site.json("/api/overview") | {"partitions": [partition], "topic": HOSTILE}
     overview |= {"dead_letters": 12_345, "about_dead_letters": True, "more_dead_letters": True}
     overview["committer"] |= {"problem": "", "ready": False, "state": HOSTILE, "parked": [parked]}

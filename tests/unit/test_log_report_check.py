@@ -10,7 +10,7 @@ import pytest
 from lakefold_log.codec.signing import OutcomesKey
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.offset_metadata import OffsetMetadata
-from lakefold_log.read.report_check import LastReport, ReportCheckpoint, thinned
+from lakefold_log.read.report_check import LastReport, ReportCheckpoint, report_name, thinned
 from lakefold_table.marks.owner import Owner
 from lakefold_table.position import Fingerprint
 
@@ -48,14 +48,31 @@ def test_the_place_before_a_report_comes_first_in_its_history() -> None:
     assert LastReport("a-1", 70, 3, None).history == ()
 
 
+@pytest.mark.parametrize(
+    ("committer", "shown"),
+    [
+        ("", ""),
+        ("pod-0:8080", "pod-0:8080"),
+        ("a/b@c", "a-b@c"),
+        ("n" * 4096, "n" * 80),
+        ("\N{DELETE}\n", "\N{DELETE}\n"),
+    ],
+)
+def test_a_report_names_its_committer_and_is_unique(committer: str, shown: str) -> None:
+    names = [report_name("a", number, committer) for number in (1, 2)]
+    assert len(set(names)) == 2
+    for name in names:
+        report = LastReport(name, 7, 3, None)
+        assert LastReport.decode(report.encode()) == report
+        assert report.committer == shown
+
+
 def grown(reports: int, step: int) -> LastReport:
     """The last of so many reports of `step` outcomes each, an outcome and a marker in the topic."""
-    last = LastReport("a-0", 0, step, checkpoint(0))
+    last = LastReport(report_name("a" * 12, 10**9, "\N{SNOWMAN}" * 80), 0, step, checkpoint(0))
     for number in range(1, reports):
         begin = number * (step + 1)
-        last = LastReport(
-            f"a-{number}", begin, step, checkpoint(number * step), thinned(last.history, last.end)
-        )
+        last = LastReport(last.name, begin, step, checkpoint(number * step), thinned(last.history, last.end))
     return last
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from lakefold_log.read.offset_metadata import OffsetMetadata
+from lakefold_log.read.report_check import LastReport, report_name
 
 STAMP = OffsetMetadata("cluster", "topic-id", 17, 42)
 WHOLE = json.loads(STAMP.metadata(20))
@@ -41,6 +42,14 @@ def test_anything_else_is_no_stamp(metadata: str | None) -> None:
 
 def test_copied_to_another_offset_is_no_stamp() -> None:
     assert OffsetMetadata.of(STAMP.metadata(20), 21) is None
+
+
+def test_names_the_committer_that_reported_last() -> None:
+    report = LastReport(report_name("uuid", 3, "pod-0:8080"), 40, 2, None).encode()
+    assert OffsetMetadata.committer_of(STAMP.metadata(20, report=report)) == "pod-0:8080"
+    # A release before this one names none.
+    assert OffsetMetadata.committer_of(STAMP.metadata(20, report="uuid-3/40/2")) == ""
+    assert OffsetMetadata.committer_of("moved by hand") == OffsetMetadata.committer_of(None) == ""
 
 
 @pytest.mark.parametrize("metadata", [None, "", "moved by hand", "[]", "7", '{"report": 5}', "[" * 4096])

@@ -85,7 +85,8 @@ class Options:
     checked; `held_back_every_s`: how often open transactions of other clients are. `give_up_after_s`: how
     long work that has an end may make no progress because brokers or stores don't answer.
     `transaction_files`: whether each version's transaction is written to a file of its own as well.
-    `manifest_bytes_per_second`, `manifest_max_wait_s`: see `ManifestLimits`.
+    `manifest_bytes_per_second`, `manifest_max_wait_s`: see `ManifestLimits`. `name`: of the process, for
+    people.
     """
 
     kafka: KafkaConfig
@@ -109,6 +110,7 @@ class Options:
     policies_every_s: float = EVERY_SECONDS
     transaction_files: bool = True
     held_back_every_s: float = HELD_BACK_EVERY_SECONDS
+    name: str = ""
 
     @property
     def pace(self) -> LoopLimits:
@@ -397,6 +399,7 @@ class Committer:
                 timeout_s=REPORT_SECONDS,
                 held=held,
                 above=above,
+                committer=options.name,
                 passed_over=partial(self._metrics.passed_over, log.partition),
                 lost=self._metrics.outcomes_lost.labels(str(log.partition)).inc,
             )

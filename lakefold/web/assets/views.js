@@ -409,10 +409,24 @@ export function letters(page) {
     ], page.letters));
 }
 
-/** Returns who folds a partition: the member of the group that has it, or the committer that was asked if it says so. */
+/** Returns who folds a partition: the member of the group that has it, or the committer that took it over last. */
 function folder(row, committer) {
   const member = [row.committer_name, row.committer].filter(Boolean).join(" at ");
-  return member || ((committer.partitions || []).includes(row.partition) ? asked(committer) : "–");
+  if (member || !row.reporter) return member || ((committer.partitions || []).includes(row.partition) ? asked(committer) : "–");
+  return `${row.reporter} (took it over last)`;
+}
+
+/** Returns the committers that took over the partitions which no member of the group has. */
+function reporters(overview) {
+  const committer = overview.committer;
+  const own = overview.partitions.filter((row) => row.reporter && !row.committer && !row.committer_name);
+  const names = [...new Set(own.map((row) => row.reporter))].sort();
+  if (!names.length) return null;
+  const numbers = (name) => own.filter((row) => row.reporter === name).map((row) => row.partition);
+  const isAsked = (name) => !committer.problem && numbers(name).some((number) => (committer.partitions || []).includes(number));
+  return grid("committers of partitions that no member of a group has", [
+    ["name", (name) => name], ["took over last", (name) => numbers(name).join(", ")],
+    ["state", (name) => (isAsked(name) ? committer.ready ? "ready" : "not ready" : "unknown: not asked here")]], names);
 }
 
 /** Returns the partitions of the log and the committers. */
@@ -426,9 +440,11 @@ export function log(overview) {
       ["partition", (row) => count(row.partition), true], ["oldest offset", (row) => count(row.low), true],
       ["end", (row) => count(row.high), true], ["answered up to", (row) => count(row.committed), true],
       ["lag", (row) => count(row.lag), true], ["folded by", (row) => folder(row, committer)]], overview.partitions),
-    make("p", { class: "faint" }, "Known are the committers that share the partitions (--partitions shared), and the one that was asked. ",
-      "Others with partitions of their own (--partitions with numbers, or ordinal) are in no group, so no broker names them: open the page of each, or give its --http-host and --http-port."),
+    make("p", { class: "faint" }, "The brokers name the committers that share the partitions (--partitions shared). ",
+      "Others (--partitions with numbers, or ordinal) are in no group: of them the page names the one that took a partition over last, by its host and HTTP port. ",
+      "Whether it still runs is known only of the one that was asked: open the page of each, or give its --http-host and --http-port."),
     members(overview),
+    reporters(overview),
     make("h2", {}, "Brokers"),
     make("p", {}, `cluster ${overview.cluster_id || "–"}: `, (overview.brokers || []).map((broker) => make("span", { class: "chip" }, `${broker.id}: ${broker.address}`))),
     make("h2", {}, `Parked tables of the committer at ${asked(committer)}`),

@@ -27,6 +27,7 @@ class PartitionView:
     """A partition: offsets from `low` up to, and without, `high` can be read.
 
     `committed` is the group's offset: everything below it is answered. None if the group has none.
+    `metadata`: what its committer recorded with it; empty if the group has none.
     """
 
     topic: str
@@ -34,6 +35,7 @@ class PartitionView:
     low: int
     high: int
     committed: int | None = None
+    metadata: str = ""
 
     @property
     def lag(self) -> int:
@@ -69,11 +71,11 @@ def overview(admin: Admin, group: str, topics: Collection[str] | None = None) ->
             admin, [(each.topic, each.partition) for each in partitions], read_committed=True
         )
     committed = {
-        (each.topic, each.partition): each.offset
+        (each.topic, each.partition): (each.offset, each.metadata or "")
         for each in settled(admin, group, partitions)
         if each.offset >= 0
     }
-    views = (PartitionView(*key, *reach, committed.get(key)) for key, reach in ranges.items())
+    views = (PartitionView(*key, *reach, *committed.get(key, (None, ""))) for key, reach in ranges.items())
     brokers = {node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}
     return Overview(cluster_id, dict(sorted(brokers.items())), tuple(views))
 

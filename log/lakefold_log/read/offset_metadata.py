@@ -87,6 +87,15 @@ class OffsetMetadata:
         text = _fields(metadata).get(_REPORT)
         return LastReport.decode(text) if isinstance(text, str) else None
 
+    @staticmethod
+    def committer_of(metadata: str | None) -> str:
+        """Returns the name of the committer that took the partition over last; empty if none is recorded.
+
+        A committer reports as soon as it has taken a partition over. This is no evidence that it still runs.
+        """
+        report = OffsetMetadata.report_of(metadata)
+        return "" if report is None else report.committer
+
 
 def _fields(metadata: str | None) -> dict[str, Any]:
     """Returns the fields of metadata, or no fields if they are not in our form."""

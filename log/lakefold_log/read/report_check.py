@@ -38,6 +38,9 @@ _READ_S: Final = 60.0
 """How long the brokers may send nothing while the topic is read."""
 _SPACING: Final = 2
 """Two checkpoints are at most this many times as far from each other as the newer one is from the end."""
+_COMMITTER: Final = "@"
+_MOST_COMMITTER: Final = 80
+"""A committer's name is cut after so many characters, since the metadata has room for 4,096 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ Earlier = tuple[int, ReportCheckpoint]
 class LastReport:
     """A report as it is recorded in its offset's metadata.
 
-    `name` is unique. Its outcomes, `count` of them, are in the outcomes partition at or after `begin`, and
-    none of another report is until there is a next offset. `before` is the group's position before it, None
-    if the group had none. `earlier`: the same of some reports before it, the newest first.
+    `name` is unique (`report_name`). Its outcomes, `count` of them, are in the outcomes partition at or after
+    `begin`, and none of another report is until there is a next offset. `before` is the group's position
+    before it, None if the group had none. `earlier`: the same of some reports before it, the newest first.
     """
 
     name: str
@@ -70,6 +73,11 @@ class LastReport:
     count: int
     before: ReportCheckpoint | None
     earlier: tuple[Earlier, ...] = ()
+
+    @property
+    def committer(self) -> str:
+        """The name of the committer that reported; empty if it has none."""
+        return self.name.partition(_COMMITTER)[2]
 
     @property
     def end(self) -> int:
@@ -108,6 +116,13 @@ class LastReport:
             )
         except (TypeError, ValueError):
             return None
+
+
+def report_name(reporter: str, number: int, committer: str) -> str:
+    """Returns the name of the report with this number: unique, and with the name of the committer, if any."""
+    unique = f"{reporter}-{number}"
+    shown = committer.replace(_SEPARATOR, "-")[:_MOST_COMMITTER]
+    return f"{unique}{_COMMITTER}{shown}" if shown else unique
 
 
 def thinned(history: Sequence[Earlier], end: int) -> tuple[Earlier, ...]:

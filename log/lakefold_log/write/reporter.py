@@ -34,6 +34,7 @@ from lakefold_log.read.report_check import (
     answered_since,
     is_whole,
     last_whole,
+    report_name,
     thinned,
 )
 from lakefold_log.read.trust import Trust
@@ -96,8 +97,8 @@ class Reporter(Closing):
     succession; its generation is greater than that in the offset's metadata and than `above`. `timeout_s` is
     the time limit of each call. `passed_over`: see `Trust`. `held` is called before anything is reported or
     taken over; once it returns False, `FencedError` is raised. `lost` is called with the number of offsets if
-    the outcomes topic has lost its end. Raises `RetryError` if no broker answers, `MissingTopicError` if a
-    topic does not exist, `InvalidError` if the ACLs refuse.
+    the outcomes topic has lost its end. `committer`: the name of the process, for people. Raises `RetryError`
+    if no broker answers, `MissingTopicError` if a topic does not exist, `InvalidError` if the ACLs refuse.
     """
 
     def __init__(  # noqa: PLR0913 - its callbacks are passed in
@@ -112,6 +113,7 @@ class Reporter(Closing):
         passed_over: Callable[[int, bool], None] | None = None,
         lost: Callable[[int], None] = lambda _: None,
         above: int = 0,
+        committer: str = "",
     ) -> None:
         self.topics = topics
         self.log = log
@@ -127,6 +129,7 @@ class Reporter(Closing):
         self._max_dead_letter_bytes = self._letter_bytes()
         self._offset_s = _LEAST_OFFSET_S
         self._instance = uuid.uuid4().hex[:12]
+        self._committer = committer
         self._numbers = count(1)
         # The offset after the last outcome that was sent; None if the broker did not name it.
         self._delivered: int | None = 0
@@ -235,7 +238,7 @@ class Reporter(Closing):
 
     def _named(self, report: _Report, count: int) -> _Sent:
         """Returns the report with a unique name, and with what its successor needs to check it."""
-        name = f"{self._instance}-{next(self._numbers)}"
+        name = report_name(self._instance, next(self._numbers), self._committer)
         last = LastReport(name, self.outcomes_offset, count, self._whole, self._earlier)
         offset_metadata = replace(report.offset_metadata, outcomes_key=self._key)
         metadata = offset_metadata.metadata(report.next_offset, report=last.encode())
