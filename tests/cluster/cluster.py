@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.broker import PodsBroker
@@ -63,10 +64,15 @@ class Cluster:
         self.logs.mkdir()
         self._write_access()
         self._start_names()
-        self.broker.start()
-        self._start_control_plane()
+        # Unpacking the images takes longest. Neither the broker nor the control plane needs them.
+        with ThreadPoolExecutor(len(NODES)) as pool:
+            imported = [pool.submit(self._start_containerd, node, images) for node in NODES]
+            self.broker.start()
+            self._start_control_plane()
+            for each in imported:
+                each.result()
         for node in NODES:
-            self._start_node(node, images)
+            self._start_kubelet(node)
         until(lambda: self._ready_nodes() == len(NODES), "two ready nodes", seconds=120, every=0.5)
 
     def stop(self) -> None:
@@ -177,7 +183,8 @@ class Cluster:
         scheduler = {**common, "cert-dir": folder / "scheduler"}
         self._start("scheduler", first, self._programs / PROGRAMS[2], *_flags(scheduler))
 
-    def _start_node(self, node: str, images: Sequence[Path]) -> None:
+    def _start_containerd(self, node: str, images: Sequence[Path]) -> None:
+        """Starts the runtime of a node, and gives it the images."""
         folder, number = self.folder / node, NODES.index(node) + 1
         (folder / "cni").mkdir(parents=True)
         (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder))
@@ -190,6 +197,9 @@ class Cluster:
         until(lambda: self._containerd_answers(node), f"containerd of {node}", seconds=60, every=0.5)
         for image in images:
             self.containerd(node, "images", "import", image)
+
+    def _start_kubelet(self, node: str) -> None:
+        folder, number = self.folder / node, NODES.index(node) + 1
         kubelet = {
             "config": folder / "kubelet.json",
             "kubeconfig": self._access,

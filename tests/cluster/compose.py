@@ -33,6 +33,8 @@ from tests.waiting import until
 _COMPOSE: Final = ROOT / "deploy/compose/compose.yaml"
 _BROKER: Final = "docker.io/apache/kafka:4.3.1"
 _USER: Final = "65532"
+PODMAN_GROUP: Final = "libpod_parent"
+"""The control group in which podman makes those of containers."""
 _START: Final = """\
 import os, subprocess
 settings = {

@@ -2,7 +2,7 @@
 
 `in_namespaces` starts a program in namespaces of its own for mounts, processes and the network. When it ends,
 however it ends, the kernel ends every process that was started in them and removes mounts, bridges and links.
-Only the control groups are removed by this module.
+Only control groups are left: `remove_groups` removes them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NODES: Final = ("n1", "n2")
+NODE_GROUPS: Final = tuple(f"lakefold-{node}" for node in NODES)
+"""The control groups of the nodes' pods."""
 HOST: Final = "10.77.0.1"
 """The address of the first node, which also has the control plane, the broker and the writer."""
 TABLES: Final = Path("/srv")
@@ -39,15 +41,15 @@ _EMPTIED: Final = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
 """Folders in which programs of the cluster write whatever their settings say."""
 
 
-def in_namespaces(command: Sequence[str | Path]) -> int:
-    """Runs a command in new namespaces, and returns its exit code once all its processes have ended."""
+def in_namespaces(command: Sequence[str | Path], log: IO[bytes] | None = None) -> int:
+    """Runs a command in new namespaces, and returns its exit code once all its processes have ended.
+
+    If `log` is given, it gets what the command prints.
+    """
     new = ["--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private"]
     # The shell is process 1 of the namespace: it waits for processes that have lost their parents.
     shell = ["bash", "-c", '"$@"; exit $?', "cluster"]
-    try:
-        return subprocess.run(["unshare", *new, *shell, *command], check=False).returncode
-    finally:
-        _remove_groups()
+    return subprocess.run(["unshare", *new, *shell, *command], check=False, stdout=log, stderr=log).returncode
 
 
 def call(*command: str | Path) -> None:
@@ -116,8 +118,8 @@ def _hierarchies() -> list[Path]:
 
 def _create_groups() -> None:
     for hierarchy in _hierarchies():
-        for node in NODES:
-            group = hierarchy / f"lakefold-{node}"
+        for node_group in NODE_GROUPS:
+            group = hierarchy / node_group
             group.mkdir(exist_ok=True)
             # In version 1 a new group has no processors until they are written to it.
             for name in ("cpuset.cpus", "cpuset.mems"):
@@ -125,12 +127,12 @@ def _create_groups() -> None:
                     (group / name).write_text((hierarchy / name).read_text())
 
 
-def _remove_groups() -> None:
+def remove_groups(*names: str) -> None:
+    """Removes these control groups and those below them. A group that still has a process stays."""
     for hierarchy in _hierarchies():
-        for node in NODES:
-            top = hierarchy / f"lakefold-{node}"
+        for top in (hierarchy / name for name in names):
             groups = [path for path in top.rglob("*") if path.is_dir()] if top.exists() else []
-            # The deepest first. A group that still has a process stays.
+            # The deepest first.
             for group in [*sorted(groups, key=lambda path: -len(path.parts)), top]:
                 with suppress(OSError):
                     group.rmdir()

@@ -23,11 +23,11 @@ _PATHS: Final = ("/", "/assets/console.js", "/api/overview", "/api/tables", "/ap
 _UNAUTHORIZED: Final = 401
 
 
-def paged(cluster: Cluster, install: Callable[..., None]) -> None:
+def paged(cluster: Cluster, upgrade: Callable[..., None], roll_back: Callable[[], None]) -> None:
     """Serves the page from the committers, compares it with the verbs in a pod, and serves it no more."""
     words = ["create", "secret", "generic", SECRET, f"--from-literal=token={_TOKEN}"]
     cluster.kubectl("-n", NAMESPACE, *words)
-    install(cluster, "--set", f"console.enabled=true,console.tokenSecret.name={SECRET}")
+    upgrade("--set", f"console.enabled=true,console.tokenSecret.name={SECRET}")
     for pod in cluster.pods():
         command = cluster.command(
             "kubectl", "-n", NAMESPACE, "exec", pod["metadata"]["name"], "--", "lakefold"
@@ -39,7 +39,7 @@ def paged(cluster: Cluster, install: Callable[..., None]) -> None:
             ).stdout
 
         check_page(f"http://{pod['status']['podIP']}:{_PORT}", _TOKEN, run)
-    install(cluster)
+    roll_back()
     address = f"http://{cluster.pods()[0]['status']['podIP']}:{_PORT}"
     assert _status(address, "/", _TOKEN) == 404, "the page is served although it is off"
     cluster.kubectl("-n", NAMESPACE, "delete", "secret", SECRET)

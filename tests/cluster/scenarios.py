@@ -1,4 +1,7 @@
-"""What happens to the committers while the load runs: each scenario ends when the cluster is whole again."""
+"""What happens to the committers while the load runs: each scenario ends when the cluster is whole again.
+
+A scenario that takes long in the background is a generator: what comes after its `yield` is run at the end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.cluster.cluster import NAMESPACE
 from tests.cluster.image import ROOT
 from tests.cluster.load import PARTITIONS, TOPICS
 from tests.cluster.machine import TABLES, cut_off
-from tests.cluster.monitoring import watched
+from tests.cluster.monitoring import AlertWatch, Prometheus
 from tests.cluster.paged import paged
 from tests.cluster.secured import on_s3_with_password_then_certificate
 from tests.cluster.verbs import every_verb
@@ -27,7 +30,7 @@ from tests.proposals import creation
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.cluster.cluster import Cluster
 
@@ -161,7 +164,7 @@ def drained_without_brokers(cluster: Cluster) -> None:
     """Drains the second node while no committer is ready, since the broker is away: evictions go through.
 
     They do so by `unhealthyPodEvictionPolicy: AlwaysAllow` of the disruption budget; else the drain would
-    end with an error after its timeout.
+    end with an error after its timeout. The next rollout spreads the pods again.
     """
     cluster.broker.stop()
     try:
@@ -172,7 +175,6 @@ def drained_without_brokers(cluster: Cluster) -> None:
         cluster.kubectl("uncordon", "n2")
     _rolled_out(cluster)
     _whole(cluster)
-    rollout(cluster)
 
 
 def modes(cluster: Cluster) -> None:
@@ -188,11 +190,17 @@ def modes(cluster: Cluster) -> None:
 
 
 def upgraded_and_rolled_back(cluster: Cluster) -> None:
-    """Changes a setting, and rolls that back."""
-    install(cluster, "--set", "settings.group_max_entries=4096")
-    cluster.helm("rollback", "lakefold", "--wait", "--timeout", "3m")
-    _whole(cluster)
-    _check_spread(cluster)
+    """Changes a setting and serves the web page from the committers, and rolls both back."""
+
+    def upgrade(*page: str) -> None:
+        install(cluster, "--set", "settings.group_max_entries=4096", *page)
+
+    def roll_back() -> None:
+        cluster.helm("rollback", "lakefold", "--wait", "--timeout", "3m")
+        _whole(cluster)
+        _check_spread(cluster)
+
+    paged(cluster, upgrade, roll_back)
 
 
 def installed_again(cluster: Cluster) -> None:
@@ -211,13 +219,12 @@ def helm_test(cluster: Cluster) -> None:
     _in_lake(cluster, "delete", "pod", "lakefold-test")
 
 
-def console(cluster: Cluster) -> None:
-    """Serves the web page from the committers with a token of a Secret."""
-    paged(cluster, install)
+def kustomized(cluster: Cluster) -> Iterator[None]:
+    """Installs the kustomize base, has it create a table, and deletes it: the claim of the tables stays.
 
-
-def kustomized(cluster: Cluster) -> None:
-    """Installs the kustomize base, has it create a table, and deletes it: the claim of the tables stays."""
+    Meanwhile Prometheus scrapes its pods, and an alert fires and clears. At the end Prometheus scrapes the
+    pods of the chart, also a maintainer's, and answers the dashboard.
+    """
     topics = Topics("kustomized.transactions", "kustomized.outcomes", "kustomized.dead-letters")
     tables, overlay = cluster.folder / OTHER, cluster.folder / "overlay"
     tables.mkdir(exist_ok=True)
@@ -242,6 +249,14 @@ def kustomized(cluster: Cluster) -> None:
     with Proposer(config, topics) as proposer:
         proposer.send_wait(creation("file:///tables/made"))
     until(lambda: any((tables / "made/_versions").glob("*.manifest")), "the table", seconds=60)
+    prometheus = Prometheus(cluster)
+    with prometheus.running():
+        prometheus.scrape(OTHER, 2)
+        alert = AlertWatch(bootstrap, topics.outcomes)
+        yield
+        alert.wait()
+        prometheus.scrape(NAMESPACE, 3)
+        prometheus.check_dashboard()
     cluster.kubectl("-n", OTHER, "delete", "-k", str(overlay / "base"), "--wait=true", "--timeout=120s")
     assert "lakefold-tables" in cluster.kubectl("-n", OTHER, "get", "pvc", "-o", "name")
 
@@ -262,7 +277,7 @@ def maintained(cluster: Cluster) -> None:
     until(compacted, "a fragment of several rows in each table", seconds=120, every=1)
 
 
-SCENARIOS: Final[dict[str, Callable[[Cluster], None]]] = {
+SCENARIOS: Final[dict[str, Callable[[Cluster], Iterator[None] | None]]] = {
     "node drained": drain,
     # It also spreads the pods over both nodes again.
     "rollout": rollout,
@@ -272,16 +287,15 @@ SCENARIOS: Final[dict[str, Callable[[Cluster], None]]] = {
     "scaled to 3, 1, 2": scaled,
     "broker away for 10 s": broker_away,
     "node drained without brokers": drained_without_brokers,
-    "helm upgrade and rollback": upgraded_and_rolled_back,
+    # An alert about it fires and clears during those that follow, which neither drain nor cut off a node.
+    "kustomize and Prometheus beside it": kustomized,
+    "helm upgrade to the console, and rollback": upgraded_and_rolled_back,
     "ordinal, named, shared": modes,
     "helm uninstall and install": installed_again,
     "helm test": helm_test,
-    "the console, with a token": console,
-    "kustomize beside it": kustomized,
     "every verb in a pod": every_verb,
     "S3, SCRAM, certificates": on_s3_with_password_then_certificate,
     "a maintainer beside them": maintained,
-    "Prometheus, an alert": watched,
 }
 
 

@@ -80,8 +80,7 @@ def on_s3_with_password_then_certificate(cluster: Cluster) -> None:
         _install(cluster, server, TLS_PORT, with_certificate, {})
         writer.write()
         writer.check()
-        cluster.helm("uninstall", SECURED, "--wait", "--timeout", "2m", namespace=SECURED)
-        cluster.kubectl("delete", "namespace", SECURED, "--wait=true", "--timeout=60s")
+        cluster.kubectl("delete", "namespace", SECURED, "--wait=false")
 
 
 class _Writer:
