@@ -13,12 +13,12 @@ from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.row_changes.vectors import Vectors
 from lakefold_table.format import ALONE
-from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 from tests.delta_logs.actions import Members, text
 from tests.delta_logs.comparing import proposable
 from tests.delta_logs.races import recorded, with_level
 from tests.folding import entries
+from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

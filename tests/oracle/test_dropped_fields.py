@@ -16,6 +16,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from lakefold_table.entry import Committed, Rejected
 from tests.oracle.committing import commit
 from tests.oracle.operations import both_ways, check_agreement, version_of
+from tests.oracle.readable import altered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +140,7 @@ def test_values_of_a_column_that_was_cast_are_not_lost(table: Path, *, packed: b
     """Pylance commits the rows with nulls."""
 
     def cast(dataset: lance.LanceDataset) -> None:
-        dataset.alter_columns({"path": "z", "data_type": pa.int32()})
+        dataset.alter_columns(altered("z", data_type=pa.int32()))
 
     both = both_ways(table, append, between=cast, packed=packed)
     check_refused(both, "another column got the name 'z' since version 1, so values would be lost")
