@@ -255,7 +255,7 @@ def test_a_table_created_again_is_noticed(table: Folded, tmp_path: Path) -> None
 def test_an_offset_of_another_source_is_reported(table: Folded, text: str) -> None:
     query = Query(table.uri)
     offset, known = json.loads(text), query.reader.initialOffset()
-    refused = pytest.raises(InvalidError, match="no offset of a table")
+    refused = pytest.raises(InvalidError, match="not an offset of a table")
     with refused:
         query.reader.latestOffset(offset, query.reader.getDefaultReadLimit())
     with refused:
@@ -270,7 +270,7 @@ def test_an_offset_of_another_source_is_reported(table: Folded, text: str) -> No
 def test_an_offset_says_how_many_fragments_are_read_by_a_number(table: Folded, fragments: object) -> None:
     query = Query(table.uri)
     offset = {**query.reader.initialOffset(), "fragments": fragments}
-    with pytest.raises(InvalidError, match="no offset of a table"):
+    with pytest.raises(InvalidError, match="not an offset of a table"):
         query.reader.commit(offset)
 
 

@@ -102,10 +102,10 @@ def attacked(tmp_path: Path) -> Attacked:
         ("./a.parquet", "not the only way"),
         ("c//b.parquet", "not the only way"),
         ("%61.parquet", "not the only way"),
-        ("b%00.parquet", "no path of a file"),
+        ("b%00.parquet", "not a path of a file"),
         ("b%zz.parquet", "not percent-encoded"),
         ("b%ff.parquet", "not percent-encoded"),
-        ("", "no path of a file"),
+        ("", "not a path of a file"),
         ("b" * 5_000, "the file 'bbb"),
     ],
 )
@@ -173,7 +173,7 @@ def test_vectors_elsewhere_are_never_read(tmp_path: Path, uri: str) -> None:
     [
         (b'{"add": ' + b"[" * 20_000, "nested too deeply"),
         (b'{"add": {"path": "b"', "cut off"),
-        (b"\x00\x01\x02", "no JSON"),
+        (b"\x00\x01\x02", "not JSON"),
         (b"\xff\xfe", "UTF-8"),
         (b'{"commitInfo": {"x": "' + b"y" * (MOST_BYTES + 1) + b'"}}', "more than"),
         (text([add("b"), remove("b")]), "both added and removed"),

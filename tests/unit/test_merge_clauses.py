@@ -116,5 +116,5 @@ def test_columns_are_given_as_one_name_or_several() -> None:
 
 @pytest.mark.parametrize("columns", [[""], [7]])
 def test_names_that_are_none_are_refused(columns: list[str]) -> None:
-    with pytest.raises(InvalidError, match="no names of columns"):
+    with pytest.raises(InvalidError, match="not names of columns"):
         names_of(columns, "keys")

@@ -5,6 +5,7 @@ Promise: fair-shares (docs/operations.md).
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -188,9 +189,13 @@ def test_the_answers_are_those_that_opening_each_name_gives(tmp_path: Path, stor
     first_uri = canonical(tmp_path / "one") if store == "disk" else f"{BUCKET}/one"
     second_uri = canonical(tmp_path / "two") if store == "disk" else f"{BUCKET}/two"
     checked, opened_each = answers(name_check_of(), first_uri), answers(None, second_uri)
-    assert [str(outcome).replace(first_uri, "") for outcome in checked] == [
-        str(outcome).replace(second_uri, "") for outcome in opened_each
-    ]
+    # How many entries share a version depends on when a table is opened.
+    version = re.compile(r"version=\d+, rebased=\w+")
+    first, second = (
+        [version.sub("", str(outcome).replace(uri, "")) for outcome in outcomes]
+        for uri, outcomes in ((first_uri, checked), (second_uri, opened_each))
+    )
+    assert first == second
     assert {type(outcome.result) for outcome in checked} >= {Committed, Invalid}
 
 

@@ -136,14 +136,14 @@ def test_every_way_to_name_it(uri: str) -> None:
 )
 def test_a_text_that_names_none(uri: str, given: str) -> None:
     begun(uri)
-    with pytest.raises(InvalidError, match="no position of a log"):
+    with pytest.raises(InvalidError, match="not a position of a log"):
         at(uri, given)
 
 
 @pytest.mark.parametrize("given", [-1, Position(LOG, -1), True, 1.0, object(), b"1", {"offset": True}, []])
 def test_a_value_that_names_none(uri: str, given: object) -> None:
     begun(uri)
-    with pytest.raises(InvalidError, match=r"no position of a log|0 or more"):
+    with pytest.raises(InvalidError, match=r"not a position of a log|0 or more"):
         at(uri, given)
 
 

@@ -158,5 +158,5 @@ def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:
     settings = write_settings(tmp_path / "t", options)
     assert (settings.timeout_s, settings.wait, settings.kafka.options) == (3, "log", {"linger.ms": "5"})
     assert settings.table == (tmp_path / "t").as_uri()
-    with pytest.raises(InvalidError, match="no value of wait"):
+    with pytest.raises(InvalidError, match="not a value of wait"):
         write_settings(tmp_path / "t", {**options, "wait": "never"})  # type: ignore[typeddict-item] # a user's mistake

@@ -376,7 +376,7 @@ def test_starts_that_mean_nothing(storage: MemoryStorage, source: Source) -> Non
     with pytest.raises(NotATableError, match="nothing at this location"):
         tail_of(source)
     table_of_three(storage)
-    with pytest.raises(InvalidError, match="no cursor"):
+    with pytest.raises(InvalidError, match="not a cursor"):
         tail_of(source, "yesterday")
     with pytest.raises(InvalidError, match="not the number of a version"):
         tail_of(source, -1)
