@@ -147,6 +147,19 @@ def test_values_of_a_column_that_was_cast_are_not_lost(table: Path, *, packed: b
     assert lance.dataset(str(both.theirs)).to_table()["z"].null_count == 10
 
 
+@pytest.mark.parametrize(
+    "other", [pa.int64(), pa.struct([("w", pa.int64())]), pa.struct([("x", pa.int64())])], ids=str
+)
+def test_values_of_a_column_that_another_replaced_are_not_lost(table: Path, other: pa.DataType) -> None:
+    """Files name only the fields in a struct. So the struct's own name is looked for, too."""
+
+    def replace(dataset: lance.LanceDataset) -> None:
+        dataset.drop_columns(["place"])
+        dataset.add_columns(pa.schema([pa.field("place", other)]))
+
+    check_refused(both_ways(table, append, between=replace), "another column got the name 'place")
+
+
 def test_an_id_that_was_used_again_is_refused(table: Path) -> None:
     """Z is in no file of its own here, so pylance gives its id to the next column."""
     lance.dataset(str(table)).drop_columns(["z"])

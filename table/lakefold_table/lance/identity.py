@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 1000
 """How many field ids an outcome lists at most."""
-MAX_NAMES = 10
-"""How many columns a refusal names at most."""
+MAX_NAME = 256
+"""How many characters of a column's name a refusal contains at most."""
 NONE: frozenset[int] = frozenset()
 
 
@@ -69,8 +69,8 @@ class Meanings:
         new = _NEW_FRAGMENTS.get(transaction.WhichOneof("operation") or "")
         if new is not None and len(dropped_ids) == len(changed):
             if replaced := self._replaced(dropped_ids, before, current):
-                names = ", ".join(repr(name) for name in sorted(replaced)[:MAX_NAMES])
-                reason = f"another column got the name {names} since version {read}, so values would be lost"
+                name = min(replaced)[:MAX_NAME]
+                reason = f"another column got the name {name!r} since version {read}, so values would be lost"
                 return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
             all_or_any = any if packed else all
             files = [fragment.files for fragment in new(transaction) if fragment.files]
@@ -90,11 +90,18 @@ class Meanings:
     def _replaced(
         self, dropped: frozenset[int], before: Mapping[int, Identity], current: Mapping[int, Identity]
     ) -> set[str]:
-        """Returns the names of those dropped fields that other fields have now."""
+        """Returns the names of those dropped fields, or of columns that contained them, that others have."""
         if not self.refuses_replaced:
             return set()
         names = {field.path for field in current.values()}
-        return {before[number].path for number in dropped if number in before} & names
+        numbers = {field.path: number for number, field in before.items()}
+        paths = (
+            before[number].path[:depth]
+            for number in dropped
+            if number in before
+            for depth in range(1, len(before[number].path) + 1)
+        )
+        return {".".join(path) for path in paths if path in names and numbers[path] not in current}
 
     def _at(self, version: int) -> Mapping[int, Identity] | None:
         if version not in self._known:

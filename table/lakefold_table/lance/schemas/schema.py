@@ -54,9 +54,9 @@ class Identity:
     parents: tuple[tuple[str, str], ...]
 
     @property
-    def path(self) -> str:
-        """The field's name behind the names of its parents, with dots between them."""
-        return ".".join([*(name for name, _ in self.parents), self.name])
+    def path(self) -> tuple[str, ...]:
+        """The names of the field's parents, from the top, and its own."""
+        return (*(name for name, _ in self.parents), self.name)
 
 
 def field_ids(fields: Iterable[Field]) -> list[int]:
