@@ -23,7 +23,7 @@ from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.snapshot.snapshot import APPS
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed, Duplicate, Invalid
-from lakefold_table.errors import StopError
+from lakefold_table.errors import StopError, VersionExpiredError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.marks import MARK, MARKS_IN_DOMAIN, RULES, Rebinding, RebindReason
 from lakefold_table.position import LogId, Position
@@ -40,6 +40,7 @@ from tests.delta_logs.actions import (
     txn,
 )
 from tests.unit.test_delta_format import FIRST_ID, LOG_ID, OTHER_ID, SECOND_ID, THIRD_ID, Table
+from tests.unit.test_delta_rows import log_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,6 +151,26 @@ def test_a_table_whose_log_was_cleaned_up_is_new_if_it_forgets_nothing(table: Ta
     DeltaTable(str(table.path)).create_checkpoint()
     remove_commits(table, 1)
     assert table.fold(table.propose(table.file("b.parquet", 2))) == [Committed(2, rows_added=1)]
+
+
+def test_marks_are_in_a_commit_whose_version_was_cleaned_up(table: Table) -> None:
+    """The log has fewer names than the version has commits."""
+    table.begin()
+    sent = [
+        table.propose(table.file(f"{number}.parquet", number), app="job", batch=number)
+        for number in range(1, 6)
+    ]
+    for number, each in enumerate(sent, start=1):
+        assert table.fold(each, log=log_id(number)) == [Committed(number, rows_added=1)]
+    write_deltalake(str(table.path), pa.table({"x": [10]}), mode="append")
+    DeltaTable(str(table.path)).create_checkpoint()
+    remove_commits(table, 5)
+    assert len(list((table.path / "_delta_log").iterdir())) < 5
+    with pytest.raises(VersionExpiredError, match="version 5 is gone: it was cleaned up"):
+        lakefold.open(table.path, version=5)
+    more = table.propose(table.file("b.parquet", 11), app="job", batch=6)
+    assert [type(each) for each in table.fold(sent[-1], more, log=log_id(6))] == [Duplicate, Committed]
+    assert table.rows() == [1, 2, 3, 4, 5, 10, 11]
 
 
 def test_marks_that_are_gone_stop_the_committer_and_no_reader(table: Table) -> None:

@@ -158,10 +158,10 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
     if version and LAST_CHECKPOINT not in files:
         return _lacking(partial, (LAST_CHECKPOINT,))
     needed = _needed(version, known)
-    lacking = tuple(each for each in needed if each not in known)
+    lacking = tuple(each for each in needed or () if each not in known)
     if lacking:
         return _lacking(partial, lacking)
-    if any(known[each] is None for each in needed):
+    if needed is None or any(known[each] is None for each in needed):
         if LISTING not in known:
             return _lacking(partial, (LISTING,))
         # Its log was cleaned up. What the commit itself says is still known.
@@ -217,10 +217,11 @@ def _lacking(partial: DeltaState, missing: tuple[str, ...]) -> DeltaState:
     return replace(partial, missing_files=missing)
 
 
-def _needed(version: int, files: Files) -> list[str]:
+def _needed(version: int, files: Files) -> list[str] | None:
     """Returns the files of a checkpoint that exists by the hint, and of all commits after it.
 
     Without a listing and a hint for this version, these are the commits of a young table, or the listing.
+    Returns None if the files that are listed don't make this version.
     """
     listed = files.get(LISTING)
     if listed is not None:
@@ -238,16 +239,11 @@ def _needed(version: int, files: Files) -> list[str]:
     return [*paths, *(commit_path(number) for number in range(known.version + 1, version))]
 
 
-def _listed(version: int, listing: bytes) -> list[str]:
-    """Returns the files of a version by the names in its log; all commits if they make no version.
-
-    If fewer names than these commits are listed, they can't all exist, and none is returned.
-    """
-    names = listing.decode(errors="replace").split("\n")
+def _listed(version: int, listing: bytes) -> list[str] | None:
     try:
-        return list(segment_of(names, version).paths)
+        return list(segment_of(listing.decode(errors="replace").split("\n"), version).paths)
     except LakefoldError:
-        return [commit_path(number) for number in range(version)] if version <= len(names) else []
+        return None
 
 
 def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Action]]]:
