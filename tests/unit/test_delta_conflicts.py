@@ -34,6 +34,7 @@ from tests.delta_logs.actions import (
     vector,
 )
 from tests.unit.test_delta_format import FIRST_ID, SECOND_ID, THIRD_ID, Table
+from tests.unit.test_delta_rows import log_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,3 +197,9 @@ def test_a_protocol_that_lacks_what_others_added_meanwhile_conflicts_with_it(tmp
     assert old.conflict.retryable
     (taking,) = table.fold(table.propose(LISTED, metadata(), read=1), log=THIRD_ID)
     assert isinstance(taking, Invalid), taking
+    broken = metadata('{"type": "struct", "fields": [1]}')
+    (late,) = table.fold(table.propose(broken, read=0), log=log_id(4))
+    assert isinstance(late, Rejected), late
+    assert "changed the table's protocol" in late.conflict.message
+    (none,) = table.fold(table.propose(broken, read=1), log=log_id(5))
+    assert isinstance(none, Invalid), none

@@ -224,7 +224,7 @@ class DeltaDraft:
         fault = proposal_fault(proposal, then) or self._change_fault(proposal, rules, then)
         if fault is not None and not self._has_other_rules(proposal):
             return fault
-        conflict = self._conflict(entry, proposal, rules.metadata)
+        conflict = self._conflict(entry, proposal, rules.metadata, fault)
         if conflict is None and fault is not None and self._is_clustered_since(proposal):
             conflict = Rejected(Conflict(retryable=True, message=f"{fault.message}; {BUILD_AGAIN}"))
         return conflict or fault or self._unfit_metadata(proposal, rules.metadata)
@@ -351,9 +351,12 @@ class DeltaDraft:
         return fault or neighbour_fault(entry.envelope.table, self._observed.neighbours)
 
     def _conflict(
-        self, entry: Entry, proposal: DeltaTableProposal, metadata: TableMetadata
+        self, entry: Entry, proposal: DeltaTableProposal, metadata: TableMetadata, fault: Invalid | None
     ) -> Rejected | Invalid | None:
-        """Returns a conflict with the versions after its read version, or with what shares this version."""
+        """Returns a conflict with the versions after its read version, or with what shares this version.
+
+        `fault`: why it is Invalid if there is no conflict. Then its own metadata may be malformed.
+        """
         repeated = self._repeated(entry)
         if repeated is not None:
             return Rejected(repeated)
@@ -374,8 +377,8 @@ class DeltaDraft:
         later = self._state.since(based_on)
         level = isolation_level(proposal.isolation, metadata.configuration.get(ISOLATION))
         others = [*later, *self._shared.concerning(proposal)]
-        checks = proposal.metadata is not None and adds_check(metadata, proposal.metadata)
-        checks_rows = checks and self._keeps_files(proposal)
+        after = proposal.metadata if fault is None else None
+        checks_rows = after is not None and adds_check(metadata, after) and self._keeps_files(proposal)
         conflict = conflict_of(proposal, others, level, metadata, checks_rows=checks_rows)
         return None if conflict is None else Rejected(conflict)
 
