@@ -13,6 +13,7 @@ import pytest
 from lakefold_reader.delta.columns import partition_values
 from lakefold_reader.delta.schema import schema_of
 from lakefold_table.delta.actions.table_actions import TableMetadata
+from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
 from lakefold_table.delta.table_features.features import BY_NAME, FEATURES
 from lakefold_table.delta.table_features.metadata_rules import USES, metadata_faults
@@ -238,6 +239,25 @@ def test_a_mapped_column_may_be_renamed_and_dropped_and_keeps_its_stored_name(tm
     assert "goes back from 2 to 1" in refused.message
     (result,) = table.fold(table.propose(described(mapped("z", 1), **MAPPED), read=1), log=log_id(5))
     assert isinstance(result, Committed)
+
+
+def test_an_id_that_is_no_number_is_that_of_no_column(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    made = described(mapped("x", 1), **MAPPED)
+    wrong = json.loads(json.dumps(made).replace('columnMapping.id\\": 1', 'columnMapping.id\\": [1]'))
+    assert wrong != made
+    table.fold(table.propose(protocol("columnMapping"), made), log=log_id(1))
+    (refused,) = table.fold(table.propose(wrong, read=0), log=log_id(2))
+    assert isinstance(refused, Invalid), refused
+    assert "lacks delta.columnMapping.id" in refused.message
+    # Another client may have written it: a proposal can correct it.
+    newest = snapshot_in(table.path).version + 1
+    (table.path / commit_path(newest)).write_bytes(text([wrong]))
+    (result,) = table.fold(table.propose(made, read=newest), log=log_id(3))
+    assert isinstance(result, Committed), result
+    unmapped = metadata(wrong["metaData"]["schemaString"])
+    (result,) = table.fold(table.propose(unmapped, read=newest + 1), log=log_id(4))
+    assert isinstance(result, Committed), result
 
 
 MODES = ("none", "name", "id")

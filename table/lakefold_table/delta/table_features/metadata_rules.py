@@ -314,7 +314,7 @@ def _by_identity(metadata: TableMetadata, before: TableMetadata) -> Mapping[obje
     """Returns the columns by what stays the same if they are renamed: their ids in a table that has some."""
     columns: Iterable[SchemaColumn] = all_columns(metadata)
     if before.maps_columns:
-        return {column.keys.get(MAPPED_ID): column for column in columns if MAPPED_ID in column.keys}
+        return {key: column for column in columns if is_long(key := column.keys.get(MAPPED_ID))}
     return {column.path: column for column in columns}
 
 
