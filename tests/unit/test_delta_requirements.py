@@ -127,6 +127,19 @@ BROKEN: dict[str, tuple[Members, str]] = {
     "one name": (described(field("x"), field("X")), "the columns 'x' and 'X' have one name"),
     "one name inside": (described(inside("y")), "'a.y' and 'a.Y' have one name"),
     "an unknown type": (described(field("x", "int64")), "has the type 'int64', which Delta does not have"),
+    **{
+        f"a type without what it contains: {kind}": (described(field("x", kind)), "which Delta does not have")
+        for kind in (
+            "array",
+            "map",
+            "struct",
+            {"type": "array"},
+            {"type": "struct"},
+            {"type": "map", "keyType": "long"},
+            {"type": "long"},
+            {"type": "array", "elementType": {"type": "array"}, "containsNull": True},
+        )
+    },
     "a partition column that is missing": (described(field("x"), by=("p",)), "'p' is not in the schema"),
     "a partition column twice": (described(field("x"), field("p"), by=("p", "p")), "named twice"),
     "a partition of structs": (

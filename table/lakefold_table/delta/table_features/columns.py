@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.fields import no_members
-from lakefold_table.delta.json_text import parse_object, type_name
+from lakefold_table.delta.json_text import parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAPPED_ID: Final = "delta.columnMapping.id"
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+NESTED: Final = frozenset({"struct", "array", "map"})
+"""The names of types that contain others, which a schema has as objects."""
 PARTS: Final = {"elementType": "element", "keyType": "key", "valueType": "value"}
 """The types in a type of arrays or maps, with their names in a path."""
 _NULLS: Final = {"elementType": "containsNull", "valueType": "valueContainsNull"}
@@ -29,9 +31,10 @@ class SchemaColumn:
     """A column of a table, or a field of a struct in one.
 
     `path`: its name after the names of the columns that it is in. `kinds`: the names of its types; of an
-    array or a map those of what it contains as well, as far as these are not structs. `parts`: where each of
-    them is in an array or a map, as `value.element`; empty for the column itself. `keys`: its metadata.
-    `required`: the parts that are NOT NULL, with an empty one if the column itself is.
+    array or a map those of what it contains as well, as far as these are not structs; of a malformed type its
+    JSON. `parts`: where each of them is in an array or a map, as `value.element`; empty for the column
+    itself. `keys`: its metadata. `required`: the parts that are NOT NULL, with an empty one if the column
+    itself is.
     """
 
     path: tuple[str, ...]
@@ -113,12 +116,25 @@ def _kinds(kind: Any) -> tuple[dict[str, str], list[list[Any]], set[str]]:  # no
     left = [("", kind)]
     while left:
         part, current = left.pop()
+        kinds[part] = _name_of(current)
         if isinstance(current, dict):
-            kinds[part] = str(current.get("type"))
             left.extend((part_in(part, name), current[name]) for name in reversed(PARTS) if name in current)
             required |= {part_in(part, name) for name, flag in _NULLS.items() if current.get(flag) is False}
             if isinstance(current.get("fields"), list):
                 structs.append(current["fields"])
-        else:
-            kinds[part] = str(current)
     return kinds, structs, required
+
+
+def _name_of(kind: Any) -> str:  # noqa: ANN401 - a JSON value
+    """Returns the name of a type; of one that is malformed its JSON, which is the name of none."""
+    match kind:
+        case str() if kind not in NESTED:
+            return kind
+        case {"type": "struct", "fields": [*_]}:
+            return "struct"
+        case {"type": "array", "elementType": _}:
+            return "array"
+        case {"type": "map", "keyType": _, "valueType": _}:
+            return "map"
+        case _:
+            return to_json(kind)

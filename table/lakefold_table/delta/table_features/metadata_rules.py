@@ -12,7 +12,13 @@ from lakefold_table.delta.table_features.checkpoint_protection import (
     FEATURE as CHECKPOINT_PROTECTION,
 )
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED, SET_VERSION, protection_of
-from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME, SchemaColumn, all_columns
+from lakefold_table.delta.table_features.columns import (
+    MAPPED_ID,
+    NESTED,
+    PHYSICAL_NAME,
+    SchemaColumn,
+    all_columns,
+)
 from lakefold_table.delta.table_features.property_values import SHOWN, number_of, value_faults
 from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
 from lakefold_table.delta.table_features.simple_types import is_simple
@@ -36,7 +42,7 @@ DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 """The property of a table whose files may get deletion vectors."""
 _UNMAPPED: Final = "none"
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
-_OTHER_TYPES: Final = frozenset({"struct", "array", "map", "void", "null", "variant"})
+_OTHER_TYPES: Final = NESTED | {"void", "null", "variant"}
 _IN_NO_NAME: Final = frozenset(" ,;{}()\n\t=")
 """The characters that names in data files can't have."""
 _SHOWN: Final = "".join(sorted(_IN_NO_NAME))
