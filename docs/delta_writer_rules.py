@@ -137,11 +137,15 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "Row Tracking": (
         ("files have `numRecords`", "needs row ids", _COMMITS),
         ("no statistics use up the row ids", "more than a file can have", _HOSTILE),
+        ("no row id is above 2^63 - 1", "no row ids are left after", _HOSTILE),
         ("a committer gives row ids", "", f"{_COMMITS}::test_files_get_row_ids_in_their_order"),
         ("all files have ids when it is enabled", "has no row ids", _COMMITS),
         ("columns of ids keep their names", "changes from", _COMMITS),
     ),
-    "In-Commit Timestamps": (("a committer has them grow", "", _GROWING),),
+    "In-Commit Timestamps": (
+        ("a committer has them grow", "", _GROWING),
+        ("they begin after no time that is too late to grow", "a commit with the time", _HOSTILE),
+    ),
     "Domain Metadata": (
         ("the table has the feature", "lacks the feature domainMetadata", _FORMAT),
         ("domains of the protocol are not set", "controlled by the protocol", _FORMAT),

@@ -296,9 +296,24 @@ def test_no_row_ids_are_used_up_by_statistics_that_lie(tmp_path: Path) -> None:
     newest = snapshot_in(attacked.table.path).version
     highest = domain("delta.rowTracking", json.dumps({"rowIdHighWaterMark": 2**63 - 1}))
     attacked.commit(newest + 1, text([highest]))
-    with pytest.raises(DamagedError, match="no row ids are left after 9223372036854775807"):
-        attacked.fold(text([data_file(tmp_path / "t", "d.parquet", 4)]))
-    assert attacked.rows() == [1, 3]
+    (refused,) = attacked.fold(text([data_file(tmp_path / "t", "d.parquet", 4)]))
+    assert isinstance(refused, Invalid)
+    assert "no row ids are left after 9223372036854775807" in refused.message
+    # What needs no ids is committed: the table goes on.
+    assert isinstance(attacked.fold(text([remove("c.parquet")]), newest + 1)[0], Committed)
+    assert attacked.rows() == [1]
+
+
+def test_no_row_ids_are_given_twice_to_what_shares_a_version(tmp_path: Path) -> None:
+    names = ["rowTracking", "domainMetadata"]
+    tracked = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}
+    table = Attacked(tmp_path / "t", tracked).table
+    left = domain("delta.rowTracking", json.dumps({"rowIdHighWaterMark": 2**63 - 4}))
+    (table.path / commit_path(2)).write_bytes(text([left]))
+    files = (table.file("b.parquet", 2, 3), table.file("c.parquet", 4, 5), table.file("d.parquet", 6))
+    results = table.fold(*map(table.propose, files), log=log_id(3))
+    assert [type(each) for each in results] == [Committed, Invalid, Committed]
+    assert table.rows() == [1, 2, 3, 6]
 
 
 def test_no_commit_comes_after_the_end_of_all_times(tmp_path: Path) -> None:
@@ -314,6 +329,24 @@ def test_no_commit_comes_after_the_end_of_all_times(tmp_path: Path) -> None:
     assert lakefold.open(table.path).count_rows() == 1
     with pytest.raises(DamagedError, match="not in the years 1 to 9999"):
         lakefold.changes(table.path, 0).read_all()
+
+
+def test_times_in_commits_don_t_begin_after_the_end_of_all_times(tmp_path: Path) -> None:
+    """Other clients have written microseconds as milliseconds."""
+    names = ["inCommitTimestamp"]
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}
+    table = Table(tmp_path / "t")
+    assert table.fold(table.propose(protocol, metadata()), log=log_id(1)) == [Committed(0)]
+    late = {"commitInfo": {"timestamp": 1_700_000_000_000_000, "operation": "WRITE"}}
+    (table.path / commit_path(1)).write_bytes(text([late, data_file(table.path, "a.parquet", 1)]))
+    on = metadata(**{"delta.enableInCommitTimestamps": "true"})
+    (refused,) = table.fold(table.propose(on, read=1), log=log_id(2))
+    assert isinstance(refused, Invalid)
+    assert "a commit with the time 1700000000000000" in refused.message
+    assert "leave the property out" in refused.hint
+    (result,) = table.fold(table.propose(data_file(table.path, "b.parquet", 2)), log=log_id(3))
+    assert isinstance(result, Committed)
+    assert table.rows() == [1, 2]
 
 
 def test_rows_that_a_vector_has_beyond_its_file_take_no_memory(tmp_path: Path) -> None:

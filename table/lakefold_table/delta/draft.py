@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
@@ -21,7 +22,12 @@ from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
-from lakefold_table.delta.table_features.commit_times import has_commit_times, since, time_after
+from lakefold_table.delta.table_features.commit_times import (
+    begins_too_late,
+    has_commit_times,
+    since,
+    time_after,
+)
 from lakefold_table.delta.table_features.dependent_expressions import adds_check, dependent_fault
 from lakefold_table.delta.table_features.metadata_rules import (
     DELETION_VECTORS,
@@ -32,6 +38,7 @@ from lakefold_table.delta.table_features.metadata_rules import (
 )
 from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVED, RowIds
+from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.type_widening import with_version
 from lakefold_table.delta.validity import (
     clustering_fault,
@@ -147,7 +154,10 @@ class DeltaDraft:
         changed = fitted.adds is not proposal.adds or fitted.removes is not proposal.removes
         committed = with_files(proposal, fitted.adds, fitted.removes) if changed else proposal
         refused = (
-            files_fault(committed, self._files.file) or self._new_vector(proposal) or self._missing(proposal)
+            files_fault(committed, self._files.file)
+            or self._new_vector(proposal)
+            or self._missing(proposal)
+            or self._without_ids(committed)
         )
         if refused is not None:
             return refused
@@ -262,6 +272,9 @@ class DeltaDraft:
             fault = metadata_fault(before, after)
         if fault is None and proposal.metadata is not None:
             fault = self._untracked(before, after)
+        begins = has_commit_times(after.protocol, after.metadata)
+        if fault is None and begins and not has_commit_times(before.protocol, before.metadata):
+            fault = begins_too_late(self._before_ms())
         if fault is None and before.clustering != after.clustering:
             gone = {file.path for file in proposal.removes}
             fault = clustering_fault(before, after, self._stored_files(besides=gone))
@@ -423,6 +436,22 @@ class DeltaDraft:
                 return Invalid(message, "write the file completely, and give its size")
         return false_vector(zip(proposal.adds, proposal.statistics, strict=True), self._observed.contents)
 
+    @cached_property
+    def _ids(self) -> RowIds:
+        """Gives row ids to the files of the version. Raises `DamagedError`."""
+        return RowIds(self._snapshot, self.version)
+
+    def _without_ids(self, proposal: DeltaTableProposal) -> Invalid | None:
+        """Returns why the files of a proposal can't get row ids, None if they can or need none."""
+        if ROW_TRACKING not in writer_features(proposal.protocol or self._present().protocol):
+            return None
+        try:
+            files = zip(proposal.adds, proposal.statistics, strict=True)
+            self._ids.reserve(files, is_restored=proposal.restores)
+        except DamagedError as error:
+            return Invalid(error.reason, error.hint)
+        return None
+
     def _with_changes(self, proposal: DeltaTableProposal) -> DeltaTableProposal:
         """Returns a proposal whose metadata have what versions changed that it did not read.
 
@@ -462,12 +491,13 @@ class DeltaDraft:
         rules = self._present()
         if not has_commit_times(rules.protocol, rules.metadata):
             return None
-        if self._state is None or self._snapshot is None:
-            return time_ms
-        before = self._snapshot.in_commit_ms
-        if before is None:
-            before = max(self._state.time_us, self._stored_us) // 1000
-        return time_after(before, time_ms, self._state.version)
+        return time_ms if self._state is None else time_after(self._before_ms(), time_ms, self._state.version)
+
+    def _before_ms(self) -> int:
+        """Returns the time of the version before, after which that of a commit must be; 0 without one."""
+        said = None if self._snapshot is None else self._snapshot.in_commit_ms
+        known = 0 if self._state is None else max(self._state.time_us, self._stored_us) // 1000
+        return known if said is None else said
 
     def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
         """Returns the metadata that the commit sets, None if it sets none."""
@@ -502,7 +532,7 @@ class DeltaDraft:
         adds = list(self._files.added.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
-            ids = RowIds(self._snapshot, self.version)
+            ids = self._ids
             removes = [ids.removed(file) for file in removes]
             restored = {file.path for each in proposals if each.restores for file in each.adds}
             adds = [ids.added(file, is_restored=file.path in restored) for file in adds]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.table_features.protocol_check import writer_features
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -30,6 +31,15 @@ def time_after(before_ms: int, time_ms: int, version: int) -> int:
         message = f"version {version} has the time {before_ms}, after which no commit can be"
         raise DamagedError(message, hint="restore the table from a copy, or have another client correct it")
     return max(time_ms, before_ms + 1)
+
+
+def begins_too_late(before_ms: int) -> Invalid | None:
+    """Returns why commits can't begin to say their times after one with this time, None if they can."""
+    if before_ms < _LATEST_MS:
+        return None
+    message = f"{ENABLED} is set, but the table has a commit with the time {before_ms}, in milliseconds"
+    hint = "leave the property out, or write the rows into another table: no time may be after the year 9999"
+    return Invalid(f"{message} since 1970, after which no time can be", hint)
 
 
 def has_commit_times(protocol: TableProtocol, metadata: TableMetadata) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.record_counts import StatisticsSummary
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 FEATURE: Final = "rowTracking"
@@ -49,13 +50,29 @@ class RowIds:
         self._version = version
         self._highest = -1 if before is None else high_water_mark(before)
         self._first = self._highest
+        self._reserved = self._highest
+
+    def reserve(
+        self, files: Iterable[tuple[AddFile, StatisticsSummary]], *, is_restored: bool = False
+    ) -> None:
+        """Reserves ids for files that are to be added; `is_restored` as for `added`.
+
+        Raises `DamagedError` if the table has used up its row ids, and reserves none then.
+        """
+        reserved = self._reserved
+        for file, statistics in files:
+            if self._ids(file) is None and not (is_restored and self._was_given(file)):
+                reserved += statistics.stored_rows or 0
+                if reserved >= LONGEST:
+                    message = f"no row ids are left after {self._reserved} for the rows of {file.path!r}"
+                    raise DamagedError(message, where=f"the domain {DOMAIN}", hint=_HINT)
+        self._reserved = reserved
 
     def added(self, file: AddFile, *, is_restored: bool = False) -> AddFile:
-        """Returns a file with its base row id and its default row commit version.
+        """Returns a file, for which ids were reserved, with its base row id and default row commit version.
 
         Its statistics have the number of its rows, which `proposal_fault` checks. `is_restored`: a proposal
         that restores an earlier version adds it, so its rows have ids, which no tombstone may name any more.
-        Raises `DamagedError` if the table has used up its row ids.
         """
         known = self._ids(file)
         if known is None and is_restored and self._was_given(file):
@@ -64,9 +81,6 @@ class RowIds:
             return replace(file, base_row_id=known[0], default_row_commit_version=known[1])
         base = self._highest + 1
         self._highest += statistics_of(file).stored_rows or 0
-        if self._highest >= LONGEST:
-            message = f"no row ids are left after {base - 1} for the rows of {file.path!r}"
-            raise DamagedError(message, where=f"the domain {DOMAIN}", hint=_HINT)
         return replace(file, base_row_id=base, default_row_commit_version=self._version)
 
     def removed(self, file: RemoveFile) -> RemoveFile:
