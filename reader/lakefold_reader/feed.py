@@ -44,6 +44,8 @@ def changes(
     - `_change_type` (string): `insert`, `update_preimage` (a row before it changed), `update_postimage`
       (after it), `delete`.
     - `_commit_version` (int64): the version that did it; `_commit_timestamp` (timestamp[us, UTC]): its time.
+      For a time before the year 1 or after 9999, which a Delta table may have, the first or the last
+      microsecond of these years.
     - `_log_offset` (int64): the offset of the log entry that changed the row. If several entries share the
       version, it is that of the entry that added the row; for what they deleted or changed in place it is the
       last offset that is in the version. Null for a version that no committer made.

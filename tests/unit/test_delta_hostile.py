@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import sys
@@ -316,6 +317,16 @@ def test_no_row_ids_are_given_twice_to_what_shares_a_version(tmp_path: Path) -> 
     assert table.rows() == [1, 2, 3, 6]
 
 
+LAST_TIME = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+
+
+def time_in_feed(table: Table) -> object:
+    """The time of the first row that the table got after version 0."""
+    feed = pa.table(lakefold.changes(table.path, 0).read_all())
+    assert feed["x"][0].as_py() == 1
+    return feed["_commit_timestamp"][0].as_py()
+
+
 def test_no_commit_comes_after_the_end_of_all_times(tmp_path: Path) -> None:
     names = ["inCommitTimestamp"]
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}
@@ -327,8 +338,7 @@ def test_no_commit_comes_after_the_end_of_all_times(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="version 1 has the time 9223372036854775807"):
         table.fold(table.propose(data_file(table.path, "b.parquet", 2)), log=log_id(2))
     assert lakefold.open(table.path).count_rows() == 1
-    with pytest.raises(DamagedError, match="not in the years 1 to 9999"):
-        lakefold.changes(table.path, 0).read_all()
+    assert time_in_feed(table) == LAST_TIME
 
 
 def test_times_in_commits_don_t_begin_after_the_end_of_all_times(tmp_path: Path) -> None:
@@ -347,6 +357,16 @@ def test_times_in_commits_don_t_begin_after_the_end_of_all_times(tmp_path: Path)
     (result,) = table.fold(table.propose(data_file(table.path, "b.parquet", 2)), log=log_id(3))
     assert isinstance(result, Committed)
     assert table.rows() == [1, 2]
+    assert time_in_feed(table) == LAST_TIME
+
+
+@pytest.mark.parametrize("at", [-(2**63), 2**63 - 1])
+def test_the_feed_has_rows_of_a_commit_with_any_time(tmp_path: Path, at: int) -> None:
+    table = Table(tmp_path / "t")
+    table.begin()
+    info = {"commitInfo": {"timestamp": at, "operation": "WRITE"}}
+    (table.path / commit_path(1)).write_bytes(text([info, data_file(table.path, "a.parquet", 1)]))
+    assert time_in_feed(table) == (LAST_TIME if at > 0 else dt.datetime(1, 1, 1, tzinfo=dt.UTC))
 
 
 def test_rows_that_a_vector_has_beyond_its_file_take_no_memory(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from lakefold_table.errors import DamagedError, InvalidError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+"""The last microsecond of the year 9999, after which neither Python nor Arrow shows a time."""
 
 
 def time_of(time_us: int) -> datetime:
@@ -17,6 +21,11 @@ def time_of(time_us: int) -> datetime:
         raise DamagedError(
             f"the version's time is not in the years 1 to 9999: {time_us} µs since 1970"
         ) from error
+
+
+def limited(time_us: int) -> int:
+    """Returns microseconds since 1970 in the years 1 to 9999: of another time the nearest of these."""
+    return max(FIRST_US, min(LAST_US, time_us))
 
 
 def micros_of(moment: datetime | str) -> int:

@@ -12,7 +12,7 @@ from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
 from lakefold_reader.format.source import ChangePart
 from lakefold_reader.versions.ranges import expired
 from lakefold_reader.versions.stray_files import expired_stray, is_stray
-from lakefold_reader.versions.times import time_of
+from lakefold_reader.versions.times import limited
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.marks.record import decode_record
 
@@ -88,11 +88,14 @@ def plan_summaries(
 
 
 def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) -> Iterator[FilePart]:
-    """Yields what a version did to rows, in the order of `ORDER`. Raises `DamagedError` for its time."""
+    """Yields what a version did to rows, in the order of `ORDER`.
+
+    A time that Arrow can't show is the nearest that it can: clients of Delta have written microseconds as
+    milliseconds.
+    """
     record = decode_record(summary.properties, source.uri) if summary.own else None
     last = last_offset(record)
-    version, time_us = summary.version, summary.time_us
-    time_of(time_us)  # Raises if no reader can show it.
+    version, time_us = summary.version, limited(summary.time_us)
     for file in changes.removed:
         rows = live_rows(_described(source, version, file), record_count(file))
         yield FilePart(version, time_us, ChangeType.DELETE, last, rows)
@@ -112,7 +115,7 @@ def content_parts(source: Source, version: int) -> Iterator[FilePart]:
     state, snapshot = read_state(source, version)
     for file in sorted(snapshot.files.values(), key=lambda each: each.path):
         rows = live_rows(file, record_count(file))
-        yield FilePart(version, state.time_us, ChangeType.INSERT, None, rows)
+        yield FilePart(version, limited(state.time_us), ChangeType.INSERT, None, rows)
 
 
 def _described(source: Source, version: int, file: RemoveFile) -> AddFile | RemoveFile:
