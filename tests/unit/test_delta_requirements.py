@@ -351,7 +351,7 @@ VALUES = {
     ),
     "decimal(38,2)": (["9" * 36 + ".90", "0e999"], ["9" * 35 + ".999", "9" * 37, "0e999999999"]),
     "double": (["1e9", "NaN", "-Infinity", "1e999"], ["x", "1_0", " 1", "\uff11"]),
-    "boolean": (["true", "FALSE"], ["1", "yes"]),
+    "boolean": (["true", "FALSE"], ["yes", "01"]),
     "binary": (["\u0001\u00ff"], ["\u20ac"]),
     "date": (["2026-01-31", "2026-1-3"], ["2026-02-30", "31.1.2026", "2026-01-31T00:00:00"]),
     "timestamp": (
@@ -363,6 +363,9 @@ VALUES = {
         ],
         [
             "2026-01-31 24:00:00",
+            "2026-01-31 24",
+            "2026-01-31 12:60",
+            "2026-01-31 00-0100 ",
             "yesterday",
             "2026-13-01 00:00:00",
             "2026-01-31 00:00:00+99:00",
@@ -372,6 +375,7 @@ VALUES = {
     "timestamp_ntz": (["2026-1-31 1:00:00.25"], ["2026-01-31 24:00:00"]),
     "string": (["", "any"], []),
 }
+SHORT_TIMES = ("2026-01-31 07:00", "2026-1-31T07:00", "2026-01-31 07", "2026-01-31T7Z")
 VALUES_READ = {
     ("decimal(5,2)", "+1.500"): Decimal("1.50"),
     ("double", "1e999"): math.inf,
@@ -405,6 +409,25 @@ def test_values_of_partitions_fit_the_type_of_their_column(tmp_path: Path, kind:
         (refused,) = table.fold(table.propose(file), log=log_id(1))
         assert isinstance(refused, Invalid)
         assert f"{text_value!r} as the value of the partition column 'p', whose type" in refused.message
+
+
+READ_ALONE = [
+    ("boolean", "0", False),
+    ("boolean", "1", True),
+    *(("timestamp", text, dt.datetime(2026, 1, 31, 7, tzinfo=dt.UTC)) for text in SHORT_TIMES),
+    *(("timestamp_ntz", text, dt.datetime(2026, 1, 31, 7)) for text in SHORT_TIMES),  # noqa: DTZ001 - it has none
+    ("timestamp", "2026-01-31 07:30+02:00", dt.datetime(2026, 1, 31, 5, 30, tzinfo=dt.UTC)),
+]
+"""Values of partitions that Spark casts to the type of their column, and the protocol does not have."""
+
+
+@pytest.mark.parametrize(("kind", "given", "value"), READ_ALONE)
+def test_values_of_partitions_that_spark_casts_are_read_and_not_proposed(
+    kind: str, given: str, value: object
+) -> None:
+    (column,) = schema_of(json.dumps({"type": "struct", "fields": [field("p", kind)]})).columns
+    assert partition_values(given, column, 2).to_pylist() == [value, value]
+    assert not fits_type(given, kind)
 
 
 def test_partition_values_of_mapped_columns_have_their_stored_names(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefold_table.delta.table_features.partition_values import value_of
+from lakefold_table.delta.table_features.partition_values import value_to_read
 from lakefold_table.delta.table_features.property_values import SHOWN
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Arr
     field = column.field
     if text is None or text == _NULL_PARTITION or (not text and not pa.types.is_binary(field.type)):
         return pa.nulls(rows, field.type)
-    value = value_of(text if column.char_length is None else text.ljust(column.char_length), column.type_name)
+    full = text if column.char_length is None else text.ljust(column.char_length)
+    value = value_to_read(full, column.type_name)
     if value is None:
         message = f"the value of the partition column {field.name!r} is {text[:SHOWN]!r}, which is no"
         raise ValueError(f"{message} {column.type_name}")

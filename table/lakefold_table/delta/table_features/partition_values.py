@@ -26,6 +26,8 @@ _TIME: Final = re.compile(
     r"(?:Z|([+-])([0-9]{2}):?([0-9]{2}))?)?",
     re.ASCII,
 )
+_SHORT_TIME: Final = re.compile(r"([0-9-]+[ T][0-9]{1,2})(:[0-9]{2})?(Z|[+-][0-9]{2}:?[0-9]{2})?", re.ASCII)
+"""A time without seconds, or without minutes."""
 _MICROSECONDS: Final = 6
 _HOURS: Final = 24
 _MINUTES: Final = 60
@@ -52,6 +54,19 @@ def value_of(text: str, kind: str) -> Any | None:  # noqa: ANN401 - a value that
         return read(text)
     digits = decimal_digits(kind)
     return text if digits is None else _decimal(text, *digits)
+
+
+def value_to_read(text: str, kind: str) -> Any | None:  # noqa: ANN401 - a value that Arrow takes
+    """Like `value_of`, and takes what Spark casts as well: 0 and 1 as booleans, times without seconds.
+
+    Other clients may have written these. A proposal may not.
+    """
+    if kind == "boolean":
+        text = {"0": "false", "1": "true"}.get(text, text)
+    short = _SHORT_TIME.fullmatch(text) if kind in ("timestamp", "timestamp_ntz") else None
+    if short is not None:
+        text = f"{short[1]}{short[2] or ':00'}:00{short[3] or ''}"
+    return value_of(text, kind)
 
 
 def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
