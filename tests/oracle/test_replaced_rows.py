@@ -131,6 +131,6 @@ def test_rows_that_others_change_meanwhile_are_found_again(folding: Folding) -> 
 def test_columns_that_change_meanwhile_fail_the_batch(folding: Folding) -> None:
     operation = replacement(folding, people([3]), "id < 5")
     lance.dataset(folding.path).add_columns({"more": "id + 1"})
-    with pytest.raises(RetryError, match="columns were changed"):
+    with pytest.raises(RetryError, match="columns or rules were changed"):
         folding.build(operation)
     assert not operation.built

@@ -129,7 +129,7 @@ def test_a_batch_that_was_not_sent_leaves_no_file(table: Path) -> None:
     with_column = files_in(table) - {
         file.path for each in decoded_files(plan.target, tasks) for file in each.files
     }
-    with pytest.raises(RetryError, match="columns were changed"):
+    with pytest.raises(RetryError, match="columns or rules were changed"):
         plan.commit(KEY, tasks)
     assert files_in(table) == with_column > before
 

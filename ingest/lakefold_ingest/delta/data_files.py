@@ -70,8 +70,17 @@ class ParquetTarget(Target):
         return _FileWriter(self).write(batches)
 
     def writes_like(self, other: Target) -> bool:
-        """See `Target.writes_like`. What the table requires of rows was checked as they were written."""
-        return isinstance(other, ParquetTarget) and _form_of(self) == _form_of(other)
+        """See `Target.writes_like`. What the table requires of rows was checked as they were written.
+
+        Files may have statistics of more columns than they would get now.
+        """
+        return (
+            isinstance(other, ParquetTarget)
+            and self.fitting.schema.equals(other.fitting.schema, check_metadata=True)
+            and self.stored_fields.equals(other.stored_fields, check_metadata=True)
+            and _form_of(self) == _form_of(other)
+            and {*self.indexed} <= {*other.indexed}
+        )
 
     def encoded(self, file: AddFile) -> bytes:
         """See `Target.encoded`."""
@@ -105,7 +114,7 @@ def schema_fitting(schema: pa.Schema) -> Fitting:
 
 def _form_of(target: ParquetTarget) -> tuple[object, ...]:
     rules = target.fitting.rules if isinstance(target.fitting, RuledFitting) else ()
-    return target.fitting.schema, rules, target.partitions, target.stored_partitions, target.stored
+    return rules, target.partitions, target.stored_partitions
 
 
 class _FileWriter:

@@ -14,7 +14,7 @@ from lakefold_ingest.lance.envelopes import overwrite
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.proposals.key import Key, new_key
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.proposal import OVERWRITE, content_text
 
@@ -64,13 +64,17 @@ class AppendWritten(WrittenBefore, KeepsBadRows):
         """Returns the proposal that adds the files, or None if there are none.
 
         After a refusal the files may be proposed as they are if they fit the table as it is now: if it only
-        got nullable columns, these are null in the batch's rows. Otherwise this raises `RetryError`, or
-        `InvalidError` if the rows don't fit the table any more.
+        got nullable columns, these are null in the batch's rows. Otherwise this raises `RetryError`: whether
+        the batch itself fits the table is known only if it is run again, since `target` has the old types.
         """
         if not self.files:
             return None
         if self.built:
-            if not view.target(self.target.fitting.schema, settings).writes_like(self.target):
+            try:
+                target = view.target(self.target.fitting.schema, settings)
+            except InvalidError as error:
+                raise _other_columns(view.uri) from error
+            if not target.writes_like(self.target):
                 raise _other_columns(view.uri)
             self.read_version = view.version
         self.built = True
@@ -121,5 +125,5 @@ def check_columns(columns: Schema, view: LanceView) -> None:
 
 
 def _other_columns(where: str) -> RetryError:
-    message = "the table's columns were changed while the rows were written"
-    return RetryError(message, where=where, hint="run the batch again: it is written for the new columns")
+    message = "the table's columns or rules were changed while the rows were written"
+    return RetryError(message, where=where, hint="run the batch again: it is written for the table as it is")
