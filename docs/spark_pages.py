@@ -131,9 +131,8 @@ SPARK_WRITE_NOTES = """\
 ## Modes
 
 - **`append`** adds the rows. If the committer refuses them because others changed the table's columns
-  while Spark wrote the files, these are proposed again as they are if the table only got nullable columns,
-  which are null in the rows. For any other change the write fails: run it again, it is written for the new
-  columns.
+  while Spark wrote the files, these are proposed again if they fit the table as it is now: if it only got
+  nullable columns, these are null in the rows. Otherwise the write fails, see [below](#exactly-once).
 - **`overwrite`** replaces all rows in one version; readers see the old rows or the new ones. The table
   keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. With `mergeSchema` it
   gets those that only the rows have as well, also with `replaceWhere`. An overwrite that was
@@ -368,9 +367,10 @@ table stay the same in between.
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of
   a batch that was not sent. Files of a killed process, and of an attempt that lost, stay until
   `lakefold maintain` removes them, which knows them by their names.
-- **A refusal that a newer version of the table would change** (its columns were changed while the rows
-  were written) fails the batch, because Spark doesn't run the tasks again: start the query again.
-  `sink` writes the rows again automatically.
+- **If the files of a batch don't fit the table any more**, because its columns or what it requires were
+  changed while the rows were written, the batch fails, because Spark doesn't run the tasks again. Run
+  the write or start the query again: the batch is written for the table as it is then. `sink` writes the
+  rows again automatically.
 
 ## Figures of a batch
 
