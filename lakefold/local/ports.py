@@ -2,7 +2,8 @@
 
 The operating system chooses a "free port" from the range that outgoing connections use as well. While a
 killed broker is down, an outgoing connection could get its port. So ports are chosen at random below that
-range, and no process chooses one twice, since the server of the first choice may not listen at the moment.
+range, and no process chooses one twice as long as others are free, since the server of the first choice may
+not listen at the moment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import random
 import socket
 from contextlib import suppress
 from pathlib import Path
+
+from lakefold.errors import SetupError
 
 _LOWEST = 15_000
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -33,13 +36,23 @@ def below_outgoing() -> range:
 
 
 def free_port() -> int:
-    """Returns a port of 127.0.0.1 that is free now and that outgoing connections don't use."""
-    draw, ports = random.SystemRandom(), below_outgoing()
-    while ports:
-        port = draw.choice(ports)
-        if port not in _chosen and is_free(port):
-            _chosen.add(port)
-            return port
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Returns a port of 127.0.0.1 that is free now and that outgoing connections don't use.
+
+    Raises `SetupError` if none is free.
+    """
+    ports = below_outgoing()
+    if not ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+    first = random.SystemRandom().randrange(len(ports))
+    in_order = [*ports[first:], *ports[:first]]
+    port: int | None = next((each for each in in_order if each not in _chosen and is_free(each)), None)
+    if port is None:
+        _chosen.clear()
+        port = next((each for each in in_order if is_free(each)), None)
+    if port is None:
+        message = f"no port from {ports[0]} to {ports[-1]} is free"
+        raise SetupError(message, where="127.0.0.1", hint="end servers that are not needed any more")
+    _chosen.add(port)
+    return port

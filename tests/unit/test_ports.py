@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
+import pytest
+
+from lakefold.errors import SetupError
 from lakefold.local import ports
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_a_port_is_chosen_once_and_only_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +18,15 @@ def test_a_port_is_chosen_once_and_only_while_nobody_listens(monkeypatch: pytest
     with socket.create_server(("127.0.0.1", free[0])):
         assert {ports.free_port() for _ in range(2)} == {*free[1:]}
     assert ports.free_port() == free[0]
+
+
+def test_chosen_ports_are_forgotten_once_no_other_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {20_001, 20_002}
+    monkeypatch.setattr(ports, "below_outgoing", lambda: range(20_000, 20_003))
+    monkeypatch.setattr(ports, "is_free", lambda port: port in free)
+    monkeypatch.setattr(ports, "_chosen", set())
+    for _ in range(20):
+        assert {ports.free_port() for _ in free} == free
+    free.clear()
+    with pytest.raises(SetupError, match="no port from 20000 to 20002 is free"):
+        ports.free_port()
