@@ -19,9 +19,9 @@ LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addpre
 # Races and random faults with a broker or servers, which `make test` runs for a part of the time.
 STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py \
 	retried_tasks.py s3_race.py)
-# Faults at each step of a committer, of which `make test` plays every second one.
+# Faults at each step of a committer, and verdicts of delta-spark, of which `make test` has a sample.
 EACH_POINT := tests/simulation/test_each_step.py tests/simulation/test_delta_format.py tests/scenarios/test_power_cuts.py \
-	tests/integration/test_s3_delta.py
+	tests/integration/test_delta_spark.py tests/integration/test_s3_delta.py
 # What `make cluster-tools` prepares: binaries, sources and images, some 5 GB; the test adds 3 GB of images.
 CLUSTER_TOOLS := $(or $(LAKEFOLD_CLUSTER_TOOLS),$(HOME)/.cache/lakefold-cluster)
 STEP = @printf '\n\033[1m== %s\033[0m\n'

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 MODULE_LINES = 600
 LONE_LINES = 60
@@ -177,6 +177,17 @@ def lone_modules(sources: Iterable[Source]) -> Iterator[str]:
             yield f"{name} has {lines} lines and is imported by {user}: join it to that"
 
 
+def unlisted_samples(sources: Iterable[Source], listed: Container[str]) -> Iterator[str]:
+    """Yields the tests of which `make test` runs a sample, and no target of make the whole.
+
+    `listed`: the files that `make test-faults` runs beside `tests/faults`.
+    """
+    for source in sources:
+        is_test = source.pure.name.startswith("test_") and not source.path.startswith("tests/faults/")
+        if is_test and source.path not in listed and any(map(_asks_for_all, ast.walk(source.tree))):
+            yield f"{source.path} asks for `all_faults`: add it to EACH_POINT or STORMS in the Makefile"
+
+
 def nameless_locals(source: Source) -> Iterator[str]:
     """Yields where a name is bound that says nothing of what it holds."""
     for node in ast.walk(source.tree):
@@ -199,6 +210,15 @@ def pure_builtins(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
             yield f"{source.path}:{node.lineno} calls {node.func.id}() in the pure core"
+
+
+def _asks_for_all(node: ast.AST) -> bool:
+    match node:
+        case ast.arg(arg=name) | ast.Name(id=name):
+            return name == "all_faults"
+        case ast.Constant(value=str(text)):
+            return text == "--all-faults"
+    return False
 
 
 def _names(node: ast.expr, name: str) -> bool:

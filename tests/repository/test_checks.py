@@ -56,6 +56,21 @@ def test_modules_of_a_few_lines() -> None:
     assert [text.split()[0] for text in checks.lone_modules([few, many, *users])] == []
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "count"),
+    [
+        ("tests/test_a.py", "def test_a(*, all_faults): ...", 1),
+        ("tests/test_a.py", "config.getoption('--all-faults')", 1),
+        ("tests/test_a.py", "def test_a(): ...", 0),
+        ("tests/test_listed.py", "def test_a(*, all_faults): ...", 0),
+        ("tests/faults/test_a.py", "def test_a(*, all_faults): ...", 0),
+        ("tests/conftest.py", "def all_faults(): ...\n\nall_faults()", 0),
+    ],
+)
+def test_tests_of_which_no_target_runs_the_whole(path: str, text: str, count: int) -> None:
+    assert len(list(checks.unlisted_samples([Source(path, text)], ["tests/test_listed.py"]))) == count
+
+
 @pytest.mark.parametrize(("path", "count"), [("a/utils.py", 1), ("common/a.py", 1), ("a/conflicts.py", 0)])
 def test_names_that_say_nothing(path: str, count: int) -> None:
     assert len(list(checks.telling_name(Source(path, DOC)))) == count

@@ -106,16 +106,8 @@ def test_core_calls_no_impure_builtin() -> None:
 
 
 def test_linter_and_import_contract_agree_on_the_core() -> None:
-    linted = subprocess.run(
-        ["make", "--no-print-directory", "-f", "-", "core"],
-        cwd=tree.ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        input="include Makefile\ncore:\n\t@echo $(CORE)\n",
-    ).stdout.split()
     core = {each.path for each in pure_core()}
-    assert set(linted) == {path for path in core if not path.startswith(WHOLLY_PURE)}
+    assert set(made("CORE")) == {path for path in core if not path.startswith(WHOLLY_PURE)}
     assert all((tree.ROOT / folder / "ruff.toml").exists() for folder in WHOLLY_PURE)
 
 
@@ -208,6 +200,25 @@ def make_targets() -> set[str]:
         for target in line.split()
         if not target.startswith(".")
     }
+
+
+def made(*names: str) -> list[str]:
+    """The words that these variables of the Makefile have."""
+    variables = " ".join(f"$({name})" for name in names)
+    return subprocess.run(
+        ["make", "--no-print-directory", "-f", "-", "shown"],
+        cwd=tree.ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        input=f"include Makefile\nshown:\n\t@echo {variables}\n",
+    ).stdout.split()
+
+
+def test_make_runs_the_whole_of_each_sample() -> None:
+    listed = made("EACH_POINT", "STORMS")
+    assert set(listed) <= set(tree.paths())
+    assert "\n".join(checks.unlisted_samples(tree.modules(), listed)) == ""
 
 
 def test_make_help_lists_every_target() -> None:
