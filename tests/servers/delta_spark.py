@@ -238,7 +238,7 @@ def _raced(spark: SparkSession, table: Path, races: Sequence[Members]) -> Iterat
         except (Py4JJavaError, PySparkException) as error:
             yield "" if IN_THE_WAY in str(error) else _class_of(error)
         else:
-            yield ""
+            raise AssertionError(f"the commit in the way was passed by {race['then']} after {race['first']}")
 
 
 def _begun(spark: SparkSession, log: Any, race: Members) -> Any:  # noqa: ANN401 - objects of Java
