@@ -1,13 +1,14 @@
 """Pairs of transactions that begin at one version of a table, and what delta-spark does with the second.
 
-`verdicts.json` has the class of the error with which delta-spark ends it, empty if it commits it, once for
-each isolation level of the table. `tests/integration/test_delta_spark.py` lets it judge again. Whole
-operations are in `races.py`.
+`verdicts.json` has each pair, and the class of the error with which delta-spark ends its second transaction,
+empty if it commits it, once for each isolation level of the table. `tests/integration/test_delta_spark.py`
+lets it judge again. Whole operations are in `races.py`.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -72,6 +73,29 @@ METADATA: Final[Mapping[str, Members]] = {
     "y": described("y"),
     "z": described("z"),
 }
+
+
+class JudgedPair(NamedTuple):
+    """A pair as it was when delta-spark judged it, and the verdict for each of `races.LEVELS`."""
+
+    pair: Pair
+    verdicts: tuple[str, ...]
+
+    def in_json(self) -> Members:
+        """As `verdicts.json` has it."""
+        return {**self.pair._asdict(), "verdicts": self.verdicts}
+
+
+@cache
+def judged_pairs() -> dict[str, JudgedPair]:
+    """The pairs of `verdicts.json`, by their names."""
+    return {
+        name: JudgedPair(
+            Pair(each["first"], each["then"], tuple(each["reads"]), tuple(each["apps"])),
+            tuple(each["verdicts"]),
+        )
+        for name, each in json.loads(VERDICTS.read_text())["pairs"].items()
+    }
 
 
 class PairTable:

@@ -1,9 +1,9 @@
 """Operations of delta-spark, each of which is overtaken by each other one.
 
-`races.json` has what `recording_races.py` has recorded: the tables, the commit that each operation makes
-alone, what its transaction has read, and delta-spark's verdict on each pair, for each isolation level: the
-class of the error with which the second ends if the first is committed before it, empty if both are
-committed.
+`races.json` has what `recording_races.py` has recorded: the tables, what was asked for, the commit that each
+operation makes alone, what its transaction has read, and delta-spark's verdict on each pair, for each
+isolation level: the class of the error with which the second ends if the first is committed before it, empty
+if both are committed.
 """
 
 from __future__ import annotations
@@ -104,15 +104,23 @@ TABLES: Final[Mapping[str, RacedTable]] = {
 
 
 class RecordedOperation(NamedTuple):
-    """The actions of an operation's commit, and what its transaction has read (`DeltaSpark.reads`)."""
+    """What was asked for, the actions of its commit, and what its transaction has read (`DeltaSpark.reads`).
 
+    `asked`: as `in_json` gives it.
+    """
+
+    asked: object
     actions: Sequence[Members]
     reads: Members
 
 
 class RecordedRaces(NamedTuple):
-    """What is recorded of a table. `vectors`: the files of deletion vectors that operations have made."""
+    """What is recorded of a table. `vectors`: the files of deletion vectors that operations have made.
 
+    `made`: what made the versions of `base` after the first, as `in_json` gives it.
+    """
+
+    made: Sequence[object]
     base: Sequence[Sequence[Members]]
     operations: Mapping[str, RecordedOperation]
     vectors: Mapping[str, bytes]
@@ -125,7 +133,12 @@ def recorded(table: str) -> RecordedRaces:
     members = json.loads(RECORDED.read_text())[table]
     operations = {name: RecordedOperation(**each) for name, each in members["operations"].items()}
     vectors = {path: base64.b64decode(text) for path, text in members["vectors"].items()}
-    return RecordedRaces(members["base"], operations, vectors, members["verdicts"])
+    return RecordedRaces(members["made"], members["base"], operations, vectors, members["verdicts"])
+
+
+def in_json(asked: Written | str) -> object:
+    """What is asked of delta-spark, as JSON has it."""
+    return asked if isinstance(asked, str) else [asked.query, asked.mode, dict(asked.options)]
 
 
 def with_level(actions: Sequence[Members], level: str) -> list[Members]:

@@ -17,20 +17,24 @@ from lakefold.local.pins import pinned_jars
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from tests.delta_logs.actions import Members, text
 from tests.delta_logs.comparing import proposable
-from tests.delta_logs.pairs import PAIRS, VERDICTS, PairTable
+from tests.delta_logs.pairs import PAIRS, VERDICTS, JudgedPair, PairTable
 from tests.delta_logs.races import (
     LEVELS,
     RECORDED,
     TABLES,
     RecordedOperation,
     Written,
+    in_json,
     pairs,
     with_level,
 )
 from tests.servers.delta_spark import DeltaSpark, Race, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    Verdicts = Mapping[str, Mapping[str, Sequence[str]]]
+    """Those on each operation behind each first one, by their names, for each level or for both."""
 
 
 class Races:
@@ -52,10 +56,12 @@ class Races:
         if name not in self.operations:
             copy = self._folder / name
             shutil.copytree(self.base, copy)
-            reads = self._judge.reads(**self._asked(self._table.operations[name], copy))
+            asked = self._table.operations[name]
+            reads = self._judge.reads(**self._asked(asked, copy))
             reads["predicates"] = list(map(_condition, reads["predicates"]))
             assert not (copy / commit_path(self.version + 1)).exists(), name
-            self.operations[name] = RecordedOperation(_read(copy / commit_path(self.version)), reads)
+            actions = _read(copy / commit_path(self.version))
+            self.operations[name] = RecordedOperation(in_json(asked), actions, reads)
         return self.operations[name]
 
     def verdicts(self, raced: Sequence[tuple[str, str]], level: str) -> list[str]:
@@ -126,9 +132,14 @@ def pair_verdicts(judge: DeltaSpark, folder: Path, names: Sequence[str], level: 
     return judge.verdicts(folder, races)
 
 
-def by_levels(given: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Verdicts of each level as those of each pair."""
-    return [list(each) for each in zip(*given, strict=True)]
+def shortened(verdicts: Verdicts) -> Verdicts:
+    """With one verdict for each pair, behind a first operation behind which the levels never differ."""
+    return {
+        first: {then: each[:1] for then, each in of_first.items()}
+        if all(len(set(each)) == 1 for each in of_first.values())
+        else of_first
+        for first, of_first in verdicts.items()
+    }
 
 
 def main() -> None:
@@ -137,23 +148,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         with DeltaSpark(root) as judge:
-            of_pairs = [pair_verdicts(judge, root / level, list(PAIRS), level) for level in LEVELS]
-            given = dict(zip(PAIRS, by_levels(of_pairs), strict=True))
-            VERDICTS.write_text(formed({"delta-spark": version, "pairs": given}) + "\n")
+            of_levels = [pair_verdicts(judge, root / level, list(PAIRS), level) for level in LEVELS]
+            given = zip(PAIRS.items(), zip(*of_levels, strict=True), strict=True)
+            judged = {name: JudgedPair(pair, each).in_json() for (name, pair), each in given}
+            VERDICTS.write_text(formed({"delta-spark": version, "pairs": judged}, 2) + "\n")
             raced = {table: _recorded(Races(judge, root / table, table), table) for table in TABLES}
             RECORDED.write_text(formed({"delta-spark": version, **raced}) + "\n")
 
 
 def _recorded(races: Races, table: str) -> dict[str, object]:
-    given = by_levels([races.verdicts(pairs(table), level) for level in LEVELS])
-    verdicts: dict[str, dict[str, list[str]]] = {}
-    for (first, then), each in zip(pairs(table), given, strict=True):
+    of_levels = [races.verdicts(pairs(table), level) for level in LEVELS]
+    verdicts: dict[str, dict[str, Sequence[str]]] = {}
+    for (first, then), each in zip(pairs(table), zip(*of_levels, strict=True), strict=True):
         verdicts.setdefault(first, {})[then] = each
     return {
+        "made": list(map(in_json, TABLES[table].made)),
         "base": races.log(),
         "operations": {name: each._asdict() for name, each in races.operations.items()},
         "vectors": {path: base64.b64encode(data).decode() for path, data in races.vectors().items()},
-        "verdicts": verdicts,
+        "verdicts": shortened(verdicts),
     }
 
 

@@ -42,7 +42,7 @@ from lakefold_table.errors import StopError
 from tests.delta_logs.actions import add, data_file, metadata, snapshot_in
 from tests.delta_logs.comparing import check_same, facts, proposable
 from tests.delta_logs.histories import History, check_checkpoints, check_replay
-from tests.delta_logs.pairs import PAIRS, VERDICTS
+from tests.delta_logs.pairs import PAIRS, judged_pairs
 from tests.delta_logs.races import LEVELS, TABLES, verdict_of
 from tests.delta_logs.recording_races import Races, pair_verdicts
 from tests.delta_merging import FEATURES, FEED, TRACKED, VECTORS, DeltaFolding
@@ -355,10 +355,9 @@ def test_its_verdicts_on_pairs_are_the_recorded_ones(
 ) -> None:
     """`tests/unit/test_delta_verdicts.py` compares ours with them. Without `--all-faults` it judges some."""
     names = list(PAIRS)[:: 1 if all_faults else SHORT_PAIRS]
-    expected = json.loads(VERDICTS.read_text())["pairs"]
     verdicts = pair_verdicts(judge, tmp_path / "t", names, level)
     assert dict(zip(names, verdicts, strict=True)) == {
-        name: expected[name][LEVELS.index(level)] for name in names
+        name: judged_pairs()[name].verdicts[LEVELS.index(level)] for name in names
     }
 
 

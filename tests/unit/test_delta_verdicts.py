@@ -6,21 +6,29 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold.local.pins import pinned_jars
 from lakefold_table.entry import Committed, Rejected
-from tests.delta_logs.pairs import LOOSER, PAIRS, STRICTER, VERDICTS, PairTable
+from tests.delta_logs.pairs import LOOSER, PAIRS, STRICTER, VERDICTS, PairTable, judged_pairs
 from tests.delta_logs.proposed_races import ProposedRaces
-from tests.delta_logs.races import DIFFERENCES, LEVELS, RECORDED, TABLES, pairs, recorded, verdict_of
+from tests.delta_logs.races import (
+    DIFFERENCES,
+    LEVELS,
+    RECORDED,
+    TABLES,
+    in_json,
+    pairs,
+    recorded,
+    verdict_of,
+)
+from tests.delta_logs.recording_races import shortened
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import log_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -28,18 +36,25 @@ def test_all_was_judged_by_the_delta_spark_that_judges_now() -> None:
     (version,) = (jar.revision for jar in pinned_jars("delta") if jar.artifact.startswith("delta-spark"))
     assert json.loads(VERDICTS.read_text())["delta-spark"] == version
     assert json.loads(RECORDED.read_text())["delta-spark"] == version
-    assert _of_pairs().keys() == PAIRS.keys()
-    assert not any(any(_of_pairs()[name]) for name in STRICTER)
-    assert all(any(_of_pairs()[name]) for name in LOOSER)
-    for table in TABLES:
-        verdicts = recorded(table).verdicts
-        assert [(first, then) for first in verdicts for then in verdicts[first]] == pairs(table)
+    assert {name: judged.pair for name, judged in judged_pairs().items()} == PAIRS
+    assert not any(any(judged_pairs()[name].verdicts) for name in STRICTER)
+    assert all(any(judged_pairs()[name].verdicts) for name in LOOSER)
 
 
-@cache
-def _of_pairs() -> dict[str, Sequence[str]]:
-    verdicts: dict[str, Sequence[str]] = json.loads(VERDICTS.read_text())["pairs"]
-    return verdicts
+@pytest.mark.parametrize("name", TABLES)
+def test_each_operation_was_judged_behind_each_as_it_is_now(name: str) -> None:
+    table, judged = TABLES[name], recorded(name)
+    assert judged.base[0] == table.begun
+    assert judged.made == list(map(in_json, table.made))
+    asked = {operation: each.asked for operation, each in judged.operations.items()}
+    assert asked == {operation: in_json(each) for operation, each in table.operations.items()}
+    assert [(first, then) for first in judged.verdicts for then in judged.verdicts[first]] == pairs(name)
+    assert shortened(judged.verdicts) == judged.verdicts
+
+
+def test_the_verdicts_of_both_levels_are_recorded_if_some_differ() -> None:
+    same, different = {"x": ["A", "A"], "y": ["", ""]}, {"x": ["A", "A"], "y": ["A", ""]}
+    assert shortened({"x": same, "y": different}) == {"x": {"x": ["A"], "y": [""]}, "y": different}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -63,7 +78,7 @@ def test_the_verdict_of_delta_spark_is_ours_but_for_listed_differences(
     for path, rows in pair.rows.items():
         proposal.delta.affected_rows[path] = rows
     (result,) = table.fold(proposal, log=log_id(2))
-    theirs = bool(_of_pairs()[name][LEVELS.index(level)])
+    theirs = bool(judged_pairs()[name].verdicts[LEVELS.index(level)])
     expected = Rejected if (theirs or name in STRICTER) and name not in LOOSER else Committed
     assert isinstance(result, expected), result
 
