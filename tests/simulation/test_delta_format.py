@@ -25,8 +25,8 @@ def test_a_committer_folds_delta_tables() -> None:
 
 @pytest.mark.parametrize("again", range(2), ids=["once", "twice"])
 def test_killed_at_each_step(again: int, *, all_faults: bool) -> None:
-    """Without `--all-faults` every second step is played once: followed by another kill or not."""
-    for number in count(1) if all_faults else count(1 + 2 * again, 4):
+    """Without `--all-faults` each step is played once: followed by another kill or not."""
+    for number in count(1) if all_faults else count(1 + again, 2):
         world = DeltaWorld("deltas", Random(number * 2 + again))
         with world.begun():
             begin(world)
