@@ -492,6 +492,7 @@ class HistoryWithDeltaSpark(History):
     """The other client is delta-spark. There is a checkpoint at each version, by whoever made it."""
 
     most_interval = 1
+    needs_newest_commit = True
 
     def __init__(self, path: Path, seed: int, judge: DeltaSpark) -> None:
         self.judge = judge
