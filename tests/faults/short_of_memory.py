@@ -2,9 +2,9 @@
 
 `python -m tests.faults.short_of_memory FOLDER KIND MEGABYTES SPARE [MOST]` writes a claim of that size, lets
 the process take `SPARE` more megabytes of address space, and folds. If the claim's table is parked, the limit
-is taken away once the other table was answered, and an Append is waited for. Prints what became of it, as
-JSON. `MOST` is `claim_memory`, in megabytes. With a kind that ends in `unasked` nobody asks how much memory
-is left.
+is taken away once the other table was answered, and the claim's outcome is waited for, unless `MOST` is
+given: that is `claim_memory`, in megabytes. Prints what became of the claim, as JSON. With a kind that ends
+in `unasked` nobody asks how much memory is left.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping
         until(lambda: answer(3) or any(parked(lines)), "what becomes of the claim", seconds=100)
         reasons = [*parked(lines)]
         may_take(None)
-        if not reasons or kind != "update":
+        if not reasons or most == CLAIM_BYTES:
             until(lambda: answer(3), "the claim's outcome", seconds=100)
         stop.set()
         thread.join()
