@@ -24,6 +24,8 @@ EACH_POINT := tests/simulation/test_each_step.py tests/simulation/test_delta_for
 	tests/integration/test_delta_spark.py tests/integration/test_s3_delta.py
 # What `make cluster-tools` prepares: binaries, sources and images, some 5 GB; the test adds 3 GB of images.
 CLUSTER_TOOLS := $(or $(LAKEFOLD_CLUSTER_TOOLS),$(HOME)/.cache/lakefold-cluster)
+# Tests whose examples Hypothesis chooses: `make test` plays the same ones each time, these targets play others.
+RANDOM = tests/properties $$(grep -l '^from hypothesis' tests/unit/*.py tests/oracle/*.py) --hypothesis-profile=long
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -85,11 +87,12 @@ test-integration: .java setup ## run the tests that start a real broker and Spar
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest tests/integration tests/faults/broker -n 4 --dist loadgroup --no-loadscope-reorder
 
-test-faults: .java setup ## run all fault-injection tests (over two hours; needs strace and faketime); `make test` runs some
+test-faults: .java setup ## run all fault-injection tests and random examples (many hours; needs strace and faketime); `make test` runs some
 	$(STEP) 'faults, all of them'
 	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
 	@command -v faketime >/dev/null || { echo 'faketime is missing: apt-get install faketime' >&2; exit 1; }
 	@$(BIN)/pytest tests/faults $(EACH_POINT) $(STORMS) --all-faults -n 2
+	@$(BIN)/pytest $(RANDOM) -n 2
 
 test-azure: setup ## run the tests on Azure's emulator, downloaded once from npm and PyPI; not part of `make test`
 	$(STEP) 'tests on Azure'
@@ -99,9 +102,10 @@ test-clients: .java setup ## run the tests with other Lance clients, downloaded 
 	$(STEP) 'tests with other clients'
 	@$(BIN)/pytest -q tests/clients -n 2
 
-soak: setup ## simulate committers with faults, seed by seed, for SECONDS=600, or SEEDS=1000 (FIRST= the first seed)
+soak: setup ## simulate committers with faults, for SECONDS=600, or SEEDS=1000 (FIRST= the first seed); then random examples
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds $(SEEDS),--seconds $(or $(SECONDS),600)) \
 		$(if $(FIRST),--first $(FIRST))
+	@$(BIN)/pytest -q $(RANDOM) -n 2
 
 bench: .java setup ## measure throughput and latency, also of other clients (ONLY="maintenance delta" SOAK=1 for some)
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(SOAK),--soak)
