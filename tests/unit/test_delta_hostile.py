@@ -381,6 +381,8 @@ def test_rows_that_a_vector_has_beyond_its_file_take_no_memory(tmp_path: Path) -
     try:
         with pytest.raises(DamagedError, match="has rows that the data file lacks"):
             attacked.rows()
+        with pytest.raises(DamagedError, match="has rows that the data file lacks"):
+            lakefold.open(attacked.table.path)._snapshot.fragment_rows(["a.parquet"])
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()

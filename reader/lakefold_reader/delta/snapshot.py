@@ -79,10 +79,11 @@ class OpenedDelta:
         by_file: dict[str, FragmentRows] = {}
         for file in self._version.files.values():
             if file.path in wanted:
-                vector, counted = file.deletion_vector, record_count(file)
-                gone = (
-                    np.zeros(0, np.int64) if vector is None else deleted_rows(self._source, vector, file.path)
-                )
+                vector, counted, gone = file.deletion_vector, record_count(file), np.zeros(0, np.int64)
+                if vector is not None:
+                    # Statistics may say more rows than the file has, and so a vector may.
+                    physical = DataFile(self._source, live_rows(file)).physical_rows
+                    gone = deleted_rows(self._source, vector, file.path, physical)
                 by_file[file.path] = FragmentRows(None if counted is None else counted + len(gone), gone)
         return by_file
 
