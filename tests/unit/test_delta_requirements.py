@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import lakefold
 from lakefold_reader.delta.columns import partition_values
 from lakefold_reader.delta.schema import schema_of
 from lakefold_table.delta.actions.table_actions import TableMetadata
@@ -236,6 +237,21 @@ def test_metadata_fit_to_the_files_that_the_table_keeps(tmp_path: Path, name: st
     newest = len(list(table.path.glob("_delta_log/*.json"))) - 1
     replaced = table.propose(changed, remove("a.parquet"), remove("b.parquet"), read=newest)
     assert isinstance(table.fold(replaced, log=log_id(6))[0], Committed)
+
+
+def test_a_column_without_values_gets_any_type(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    table.fold(table.propose(PROTOCOL, described(field("x"), field("y", "void"))), log=log_id(1))
+    table.fold(table.propose(data_file(table.path, "a.parquet", 1)), log=log_id(2))
+    whole = {"type": "array", "elementType": "long", "containsNull": False}
+    required = described(field("x"), {**field("y", whole), "nullable": False})
+    (refused,) = table.fold(table.propose(required, read=1), log=log_id(3))
+    assert isinstance(refused, Invalid)
+    assert "the column 'y' becomes NOT NULL" in refused.message
+    made = described(field("x"), field("y", whole))
+    (result,) = table.fold(table.propose(made, read=1), log=log_id(4))
+    assert isinstance(result, Committed), result
+    assert lakefold.open(table.path).to_arrow()["y"].to_pylist() == [None]
 
 
 def test_a_mapped_column_may_be_renamed_and_dropped_and_keeps_its_stored_name(tmp_path: Path) -> None:

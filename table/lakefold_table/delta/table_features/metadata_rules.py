@@ -270,12 +270,15 @@ def _unfit_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]
 def _unfit_column(
     column: SchemaColumn, kept: SchemaColumn, before: TableMetadata, after: TableMetadata
 ) -> Iterator[str]:
+    has_values = column.kinds[0] not in _NO_VALUES
     unfit = unrecorded(column, kept, after)
-    if unfit and column.kinds[0] not in _NO_VALUES:
+    if unfit and has_values:
         yield unfit
     if _stored_name(column, before) != _stored_name(kept, after):
         yield f"the column {column.name!r} gets another {PHYSICAL_NAME}"
-    for part in sorted(kept.required - column.required):
+    # The rows of a column without values have no elements either, but each of them is null.
+    required = kept.required if has_values else kept.required & {""}
+    for part in sorted(required - column.required):
         name = f"{column.name}.{part}" if part else column.name
         yield f"the column {name!r} becomes NOT NULL"
 
