@@ -19,11 +19,11 @@ import pytest
 from lakefold.binding import drop_table, rebinding
 from lakefold.local.broker import Broker
 from lakefold_ingest.writing import sent_batches
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.read import dead_letters, lookup, news, outcomes, resent
 from lakefold_log.write import producer
 from tests.distribution import group_of
-from tests.integration.own_log import PATIENCE_S, patient_admin
+from tests.integration.own_log import PATIENCE_S
 from tests.integration.writing_bench import WritingBench, patient_writers, writing_bench
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.fault_proxy import FaultProxy
@@ -39,7 +39,11 @@ if TYPE_CHECKING:
     from lakefold import WriteOptions
 
 ASKING = (dead_letters, drop_table, news, outcomes, rebinding, resent)
-"""The modules that make a client for requests, with its default limit of ten seconds for each."""
+"""The modules that make a client for requests, with its default limit for each."""
+DEFAULT_S = 10.0
+"""The limit of a request of `Admin`, by default."""
+QUESTIONS = ((lookup, "_QUESTION_S", lookup._QUESTION_S), (producer, "_ASK_S", producer._ASK_S))
+"""Modules with a limit of their own for each request: its name, and what it is by default."""
 _numbers = itertools.count()
 
 
@@ -66,17 +70,22 @@ def _quick_sessions() -> Iterator[None]:
     yield from quick_sessions()
 
 
-@pytest.fixture(scope="session", autouse=True)
+def patient_by_default(config: KafkaConfig, *, timeout_s: float = DEFAULT_S) -> Admin:
+    """As `Admin`, but the default limit of a request is `PATIENCE_S`. A shorter one holds."""
+    return Admin(config, timeout_s=timeout_s if timeout_s < DEFAULT_S else PATIENCE_S)
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _patient_clients() -> Iterator[None]:
     """What verbs and writers in this process ask a busy broker, they ask for as long as a test waits.
 
-    Not so a committer in this process, which asks again by itself, and tests that set a limit.
+    Not so a committer in this process, which asks again by itself, and what has a shorter limit.
     """
     with pytest.MonkeyPatch.context() as patch:
         for module in ASKING:
-            patch.setattr(module, "Admin", patient_admin)
-        patch.setattr(lookup, "_QUESTION_S", PATIENCE_S)
-        patch.setattr(producer, "_ASK_S", PATIENCE_S)
+            patch.setattr(module, "Admin", patient_by_default)
+        for module, name, _ in QUESTIONS:
+            patch.setattr(module, name, PATIENCE_S)
         yield
 
 
@@ -85,7 +94,8 @@ def hurried_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a test whose broker is away: clients notice that as soon as they do by their defaults."""
     for module in ASKING:
         monkeypatch.setattr(module, "Admin", Admin)
-    monkeypatch.setattr(producer, "_ASK_S", 10.0)
+    for module, name, limit in QUESTIONS:
+        monkeypatch.setattr(module, name, limit)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -43,9 +43,9 @@ def envelope(batch: int, table: str = TABLE) -> log_pb2.Envelope:
     return made
 
 
-def patient_admin(config: KafkaConfig, *, timeout_s: float = PATIENCE_S) -> Admin:
-    """Returns what a test asks the cluster with: each request has at least `PATIENCE_S` seconds."""
-    return Admin(config, timeout_s=max(timeout_s, PATIENCE_S))
+def patient_admin(config: KafkaConfig) -> Admin:
+    """Returns what a test asks the cluster with: each request has `PATIENCE_S` seconds."""
+    return Admin(config, timeout_s=PATIENCE_S)
 
 
 class PatientReporter(Reporter):
