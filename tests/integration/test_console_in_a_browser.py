@@ -39,8 +39,8 @@ pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed")
 HOSTILE = "<img src=x onerror=document.title=1>"
 TABLES = 10_000
 IS_QUIET = "LAKEFOLD_QUIET_MACHINE" in os.environ
-FIRST_PAINT_S = 1.0
-"""On a quiet machine. Beside other tests only the CPU time is limited."""
+FIRST_PAINT_S = 1.0 if IS_QUIET else 120.0
+"""A second on a quiet machine. Beside other tests the CPU time has the close limits."""
 VERSIONS = 100_000
 BROWSER_CPU_S, SERVER_CPU_S = 1.0, 3.0
 """The CPU time that the first list takes in the page and in the committer: 0.06 and 0.3 s were measured."""
@@ -230,7 +230,7 @@ def test_ten_thousand_tables_and_a_hundred_thousand_versions_stay_usable(
         browser.wait_for(f"{TABLES + 1:,} tables")
         shown = time.monotonic() - began
         until(lambda: "loading" not in browser.text(), "the tables' figures", seconds=120)
-        assert shown < FIRST_PAINT_S or not IS_QUIET
+        assert shown < FIRST_PAINT_S
         assert browser.cpu_seconds() < BROWSER_CPU_S
         assert cpu_seconds(committer.process.pid) - served < SERVER_CPU_S
         assert browser.value(f"{ROWS}.length") == 50
