@@ -66,9 +66,9 @@ def test_a_speculative_attempt_that_loses_does_not_count(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path, *, all_faults: bool
 ) -> None:
     """Spark runs a speculative attempt on another host only, so the two workers have two addresses."""
-    names = ["sink-upsert", "format-append"]
+    names = ["format-upsert", "format-append"]
     if all_faults:
-        names += ["sink-append", "format-upsert"]
+        names += ["sink-append", "sink-upsert"]
     with spark_cluster(tmp_path) as cluster:
         write_tables(bootstrap, topic_names, tmp_path, names, cluster)
     attempts = {path.name for path in (tmp_path / "tried").iterdir()}
