@@ -150,7 +150,11 @@ def test_a_column_that_the_batch_has_not_got_is_null(tmp_path: Path) -> None:
     assert after.to_table().to_pylist()[1] == {"a": None, "s": None, "b": "y"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12), st.integers(1, 200))
 def test_files_end_at_their_limits_and_keep_all_rows_in_order(
     tmp_path: Path, sizes: list[int], max_rows: int, max_bytes: int

@@ -36,7 +36,11 @@ def versions_of(path: Path) -> Versions:
     return Versions(open_storage(canonical(path)), lance_format.folder, lance_format.detect)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.integers(1, 70), st.data(), st.sampled_from(Scheme))
 def test_the_newest_version_is_found_from_any_older_one(
     tmp_path: Path, count: int, data: st.DataObject, scheme: Scheme
