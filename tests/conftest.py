@@ -73,9 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if (worker := getattr(config, "workerinput", None)) is not None:
-        # Two processes never choose the same port: neither while a server starts, nor while one is away.
-        number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-        own = ports.below_outgoing()[number::count]
+        # Two processes never choose the same port: neither while a server starts, nor while one is away. After
+        # gw0 to gw3 the processes that replace crashed ones are gw4, gw5 and so on.
+        number, count = int(worker["workerid"].removeprefix("gw")), 2 * worker["workercount"]
+        own = ports.below_outgoing()[number % count :: count]
         pytest.MonkeyPatch().setattr(ports, "below_outgoing", lambda: own)
     # While tests are collected almost nothing becomes garbage. To look for it takes a seventh of the time.
     gc.disable()
