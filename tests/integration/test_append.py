@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import Position
     from tests.integration.conftest import TopicNames
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), ("s", pa.string())])
@@ -135,12 +138,17 @@ def test_the_verb_appends_files_and_prints_the_outcome(
     code, document = appended(str(tmp_path / "b.csv"), "--wait", "0")
     assert (code, document["kind"]) == (0, "sent")
     # The brokers have this time to store it, but the outcome, which does not come, has a second.
-    wait = OutcomeWaiter.wait
-    monkeypatch.setattr(
-        OutcomeWaiter, "wait", lambda waiter, position, sent, _: wait(waiter, position, sent, 1.0)
-    )
+    wait, limits = OutcomeWaiter.wait, []
+
+    def wait_a_second(waiter: OutcomeWaiter, position: Position, sent: Envelope, limit: float) -> Outcome:
+        limits.append(limit)
+        return wait(waiter, position, sent, 1.0)
+
+    monkeypatch.setattr(OutcomeWaiter, "wait", wait_a_second)
     code, document = appended(str(tmp_path / "b.csv"), "--wait", "120")
     assert code == 5
+    assert 0 < min(limits)
+    assert 1 < max(limits) <= 120
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     assert numbers(tmp_path / "t") == [1, 2, 3, 3, 3]
     close_clients()
