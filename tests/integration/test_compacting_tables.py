@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 APPENDS = 40
 """The least number of them beside a compaction, which continue until it has rewritten some."""
+MOST_APPENDS = 400
 DIES = """
 import os
 from lakefold.cli import main
@@ -124,21 +125,25 @@ def test_writers_and_a_compaction_do_not_turn_each_other_back(table: CompactedTa
     def write() -> None:
         try:
             while len(appended) < APPENDS or not enough.is_set():
+                assert len(appended) < MOST_APPENDS, "no compaction has rewritten anything"
                 table.append(len(appended) * 10)
                 appended.append(len(appended))
         except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
     rewritten = 0
-    while writer.is_alive():
-        report = lakefold.compact(table.path, policy={"target_rows": "100"}, **table.options)  # type: ignore[arg-type] # names of its options
-        assert report.failed == []
-        rewritten += report.tasks
-        if rewritten > 1:
-            enough.set()
-    writer.join()
+    try:
+        while writer.is_alive():
+            report = lakefold.compact(table.path, policy={"target_rows": "100"}, **table.options)  # type: ignore[arg-type] # names of its options
+            assert report.failed == []
+            rewritten += report.tasks
+            if rewritten > 1:
+                enough.set()
+    finally:
+        enough.set()
+        writer.join()
     assert failures == []
     assert rewritten > 1
     lakefold.compact(table.path, **table.options)  # type: ignore[arg-type] # names of its options

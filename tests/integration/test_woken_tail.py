@@ -84,7 +84,7 @@ def test_an_outcome_wakes_a_tail_that_looks_once_an_hour(own: OwnLog, table: Fol
     def follow() -> None:
         came.extend(next(following).version for _ in range(3))
 
-    reader = threading.Thread(target=follow)
+    reader = threading.Thread(target=follow, daemon=True)
     reader.start()
     until(lambda: listens(following), "the tail to listen", seconds=PATIENCE_S)
     with own.reporter() as reporter:
@@ -109,7 +109,7 @@ def test_the_verb_listens_if_it_is_given_brokers(
     words += ["--bootstrap-servers", own.config.bootstrap_servers]
     words += ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
     codes: list[int] = []
-    reader = threading.Thread(target=lambda: codes.append(run(words)))
+    reader = threading.Thread(target=lambda: codes.append(run(words)), daemon=True)
     reader.start()
     until(lambda: "lakefold-waker" in [thread.name for thread in threading.enumerate()], "the verb to listen")
     for number in range(2):
@@ -137,7 +137,9 @@ def test_a_branch_is_reported_under_its_tables_name(own: OwnLog, table: Folded, 
     branch = lance.dataset(path).create_branch("audit")
     with tail(table.uri, branch="audit", pace=ONCE_AN_HOUR, wake=wake) as begun, own.reporter() as reporter:
         came: list[Change] = []
-        reader = threading.Thread(target=lambda: came.extend(begun.step(timeout=10 * PATIENCE_S)))
+        reader = threading.Thread(
+            target=lambda: came.extend(begun.step(timeout=10 * PATIENCE_S)), daemon=True
+        )
         reader.start()
         until(lambda: listens(begun), "the tail to listen", seconds=PATIENCE_S)
         newest = lance.write_dataset(rows([1]), branch.uri, mode="append").version
