@@ -22,7 +22,7 @@ from tests.distribution import in_order, is_integration, pytest_xdist_make_sched
 from tests.scratch import Scratch, scratch_in_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 __all__ = ["pytest_xdist_make_scheduler"]
 
@@ -73,13 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if (worker := getattr(config, "workerinput", None)) is not None:
-        # Two processes never choose the same port: neither while a server starts, nor while one is away. After
-        # gw0 to gw3 the processes that replace crashed ones are gw4, gw5 and so on.
+        # Two processes never choose the same port: neither while a server starts, nor while one is away. A
+        # process that replaces a crashed one has a higher number than those before it: gw4 after gw0 to gw3.
         number, count = int(worker["workerid"].removeprefix("gw")), 2 * worker["workercount"]
         own = ports.below_outgoing()[number % count :: count]
         pytest.MonkeyPatch().setattr(ports, "below_outgoing", lambda: own)
-    # While tests are collected almost nothing becomes garbage. To look for it takes a seventh of the time.
-    gc.disable()
     # A process of pytest-xdist has inherited the folder of its run.
     is_run = not hasattr(config, "workerinput")
     if is_run and not config.option.basetemp and (scratch := scratch_in_memory()) is not None:
@@ -123,9 +121,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     in_order(items)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Looks for no garbage meanwhile: almost nothing becomes any, and to look takes a seventh of the time.
+
+    The process that pytest-xdist's processes report to collects nothing, but gets here as well.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Keeps what was imported out of later garbage collections, which would visit all of it each time."""
-    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -34,6 +34,7 @@ NEW_PROCESS = ("-m", "lakefold")
 _ALL_SPANS = """
 from lakefold.cli import main
 from lakefold_committer.observability import spans
+assert spans.CLOSE_SECONDS < 120
 spans.CLOSE_SECONDS = 120
 main()
 """
