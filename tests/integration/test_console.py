@@ -190,10 +190,11 @@ def test_status_consumers_and_refs_are_those_that_the_verbs_print(
         for name in ("cluster_id", "brokers", "topic", "group")
     }
     assert overview["lag"] == status["lag"]["total"] == 2
-    same = ("partition", "committed", "lag")
-    assert [{name: each[name] for name in same} for each in overview["partitions"]] == status["lag"][
-        "partitions"
-    ]
+    names = {"partition": "partition", "committed": "committed", "lag": "lag", "reporter": "committer"}
+    assert [{name: each[key] for key, name in names.items()} for each in overview["partitions"]] == status[
+        "lag"
+    ]["partitions"]
+    assert status["lag"]["partitions"][0]["committer"].endswith(f":{committer.http_port}")
     [offsets] = [each["partitions"] for each in status["topics"] if each["topic"] == overview["topic"]]
     same = ("partition", "low", "high")
     assert [{name: each[name] for name in same} for each in overview["partitions"]] == offsets

@@ -135,7 +135,7 @@ def _converted(
         try:
             read(column.slice(start, stop - start))
         except (pa.ArrowException, ValueError, OverflowError) as error:
-            return f"it is no {kind} of Debezium: {error}"
+            return f"it is not a {kind} of Debezium: {error}"
         return None
 
     wrong = find_faults(len(column), fault)

@@ -141,7 +141,7 @@ def _source_fault(envelope: Envelope, source: LanceState) -> Invalid | None:
         return None
     if clone.ref_name != parent:
         return Invalid(
-            f"{clone.ref_path} is {f'the branch {parent}' if parent else 'no branch'}, "
+            f"{clone.ref_path} is {f'the branch {parent}' if parent else 'not a branch'}, "
             f"the clone calls it {clone.ref_name!r}",
             "name the source's branch in ref_name; leave ref_name out for the main branch",
         )
