@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -160,17 +160,41 @@ def bootstrap(broker: Broker) -> str:
     return broker.bootstrap_servers
 
 
+class BrokerOfAFile:
+    """The broker that tests of a file share. After one of them has failed, the next has a new one."""
+
+    def __init__(self) -> None:
+        self._parts = ExitStack()
+        self._broker: Broker | None = None
+        self._failed = 0
+
+    def started(self, failed: int) -> Broker:
+        """Returns the broker, which runs. `failed`: how many tests of this process have failed."""
+        if self._broker is None or failed > self._failed:
+            self.end()
+            folder = self._parts.enter_context(TemporaryDirectory(prefix="lakefold-broker-"))
+            self._broker, self._failed = self._parts.enter_context(Broker(folder)), failed
+        self._broker.start()
+        return self._broker
+
+    def end(self) -> None:
+        """Ends the broker, at once, and removes its files."""
+        if self._broker is not None:
+            self._broker.kill()
+        self._parts.close()
+
+
 @pytest.fixture(scope="module")
-def _broker_of_the_file() -> Iterator[Broker]:
-    with TemporaryDirectory(prefix="lakefold-broker-") as folder, Broker(folder) as running:
-        yield running
+def _broker_of_the_file() -> Iterator[BrokerOfAFile]:
+    broker = BrokerOfAFile()
+    yield broker
+    broker.end()
 
 
 @pytest.fixture
-def own_broker(_broker_of_the_file: Broker) -> Broker:
+def own_broker(_broker_of_the_file: BrokerOfAFile, request: pytest.FixtureRequest) -> Broker:
     """A running broker that the test may stop, kill and start again. The tests of a file share it."""
-    _broker_of_the_file.start()
-    return _broker_of_the_file
+    return _broker_of_the_file.started(request.session.testsfailed)
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,8 @@ ASK = (
 
 
 def test_a_broker_that_has_just_started_is_asked_unharmed(own_broker: Broker) -> None:
+    topics = patient_admin(KafkaConfig(own_broker.bootstrap_servers)).client.list_topics(timeout=120).topics
+    assert "__consumer_offsets" not in topics, "this broker has been asked for offsets before"
     command = [sys.executable, "-c", ASK, own_broker.bootstrap_servers]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process
