@@ -59,22 +59,30 @@ _QUICK_PYTHON: Final = "LAKEFOLD_TEST_QUICK_PYTHON"
 """The environment variable with the path of the program, for sessions that other processes start."""
 
 _PROGRAM: Final = """\
-import json, os, socket, sys
+import json, os, signal, socket, sys
 if sys.argv[1:2] != ["-m"] or sys.argv[2] not in {modules!r}:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 request = {{"arguments": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}}
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
     asked.connect({address!r})
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     socket.send_fds(asked, [json.dumps(request).encode()], [0, 1, 2])
+    if copy := asked.recv(64):
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(int(copy), signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     code = asked.recv(64)
 os._exit(int(code or 1))
 """
-"""What Spark starts in place of Python. It imports next to nothing, and ends as the copy does."""
+"""What Spark starts in place of Python. It imports next to nothing, and ends as the copy does.
+
+The first answer is the process id of the copy, which gets SIGTERM in place of the program, the second is its
+exit code.
+"""
 
 
 @contextmanager
-def quick_python(folder: Path) -> Iterator[None]:
-    """Lets sessions use the program. It and its socket are files in `folder`."""
+def quick_python(folder: Path) -> Iterator[Path]:
+    """Lets sessions use the program, and yields it. It and its socket are files in `folder`."""
     address, program, source = folder / "python.socket", folder / "python", folder / "python.py"
     source.write_text(_PROGRAM.format(python=sys.executable, modules=MODULES, address=str(address)))
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{source}" "$@"\n')
@@ -91,7 +99,7 @@ def quick_python(folder: Path) -> Iterator[None]:
         )
         try:
             os.environ[_QUICK_PYTHON] = str(program)
-            yield
+            yield program
         finally:
             os.environ.pop(_QUICK_PYTHON, None)
             assert process.stdin is not None
@@ -145,6 +153,8 @@ class _Original:
             return json.loads(message), files
         for file in files:
             os.close(file)
+        with suppress(BrokenPipeError):
+            asked.send(str(pid).encode())
         ended = os.pidfd_open(pid)
         self._asking[ended] = (pid, asked)
         self._events.register(ended, select.POLLIN)
