@@ -65,13 +65,13 @@ class Running:
 
     def _hold(self, partition: Partition, stop: Event) -> None:
         hub, process = self.process.hub, self.process
-        partition.ended_by, partition.accepted = None, False
+        partition.ended_by = None
         try:
             self._commit(partition, stop)
             hub.tell(process.name, f"ends {partition.number}")
         except StopError as error:
             hub.tell(process.name, f"stops {partition.number}: {error}")
-            partition.ended(error)
+            partition.ended(error, accepts=self.accepts)
             if not isinstance(error, FencedError):
                 self.stop()
         del self.stops[partition.number]

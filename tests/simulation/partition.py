@@ -24,8 +24,8 @@ BOTH: Final = re.compile(r"(answered up to|folded to) .*(now |ends before offset
 class Partition:
     """A partition. `uris`: the tables that are bound to it; `dropped`: at which offset a table was gone.
 
-    `accepted`: the committer that has it accepts the log; `is_stuck`: it stopped with a gap all the same.
-    `ended_by`: what ended the committer that had it last. None if that was asked to stop, or was killed.
+    `is_stuck`: a committer that accepts the log stopped with a gap all the same. `ended_by`: what ended the
+    committer that had it last. None if that was asked to stop, or was killed.
     """
 
     def __init__(self, number: int, hub: Hub, claimer: Claimer) -> None:
@@ -37,7 +37,7 @@ class Partition:
         self.uris: list[str] = []
         self.dropped: dict[str, int] = {}
         self.ended_by: StopError | None = None
-        self.accepted = self.is_stuck = False
+        self.is_stuck = False
         self._hub = hub
 
     @property
@@ -64,7 +64,6 @@ class Partition:
         """An operator accepts that the log lost entries: those have no answer, or none that was reported."""
         lost = (number for number in self.ledger.unanswered if number < self.broker.start)
         self.ledger.lost.update(lost)
-        self.accepted = True
         if self.broker.lost_end:
             self.ledger.accept(self.broker.start)
 
@@ -75,13 +74,16 @@ class Partition:
         self.ledger.lose_end(offset, self.broker.lose_end(offset, everything=everything))
         self.ledger.stamped = min(self.ledger.stamped, self.broker.proven)
 
-    def ended(self, error: StopError | None) -> None:
-        """Its committer ended. A gap names what was answered or folded, and what the log holds now."""
+    def ended(self, error: StopError | None, *, accepts: bool) -> None:
+        """A committer of it ended, which accepts the log or doesn't.
+
+        A gap names what was answered or folded, and what the log holds now.
+        """
         self.ended_by = error
         if isinstance(error, GapError) and self.broker.lost_end:
             demand(BOTH.search(str(error)), "a gap names both positions", str(error))
         # Nothing shows any more where to continue: the versions that did were cleaned up.
-        self.is_stuck = self.accepted and isinstance(error, GapError) and self.broker.lost_end
+        self.is_stuck = accepts and isinstance(error, GapError) and self.broker.lost_end
         if self.is_stuck:
             was_cleaned = any(line.removed for line in self.ledger.lines.values())
             demand(was_cleaned, "an accepted loss goes on", str(error))

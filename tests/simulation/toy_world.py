@@ -81,7 +81,6 @@ class ToyWorld:
         self.broker = Broker(self.hub, LogId("cluster", "topic-id", 0), self._reported)
         self.uris = [f"memory://{name}/t{number}" for number in range(2)]
         self.ended_by: StopError | None = None
-        self.accepted = False
         self._pace = LoopLimits(Limits(4, 1 << 20), 0.005)
         self._models = {uri: Model() for uri in self.uris}
         self._right: dict[int, str] = {}
@@ -147,8 +146,9 @@ class ToyWorld:
     def accept_loss(self) -> None:
         """Accepts nothing."""
 
-    def ended(self, error: StopError) -> None:
+    def ended(self, error: StopError, *, accepts: bool) -> None:
         """Its committer ended."""
+        del accepts
         self.ended_by = error
 
     def _stored(self, uri: str, path: str, process: Process | None) -> None:
