@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from lakefold_reader.versions.times import limited
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import Action, CommitInfo, TableMetadata
 from lakefold_table.delta.commit_head import keeps_marks, own_head
@@ -90,8 +91,8 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         keeps_metadata=keeps_marks(actions, own),
         uuid=uuid_of(data) if own is None else own.uuid,
         marks="" if own is None else digest_of_marks(own.metadata),
-        # Delta fact 8.4.
-        time_us=time_of(actions, own) or source.storage.stored_at(path) or 0,
+        # Delta fact 8.4. Clients have written microseconds as milliseconds, at which no reader may stop.
+        time_us=limited(time_of(actions, own) or source.storage.stored_at(path) or 0),
         table_id=properties.get(TABLE_ID, ""),
         branch="",
         own=own is not None,

@@ -88,14 +88,10 @@ def plan_summaries(
 
 
 def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) -> Iterator[FilePart]:
-    """Yields what a version did to rows, in the order of `ORDER`.
-
-    A time that Arrow can't show is the nearest that it can: clients of Delta have written microseconds as
-    milliseconds.
-    """
+    """Yields what a version did to rows, in the order of `ORDER`."""
     record = decode_record(summary.properties, source.uri) if summary.own else None
     last = last_offset(record)
-    version, time_us = summary.version, limited(summary.time_us)
+    version, time_us = summary.version, summary.time_us
     for file in changes.removed:
         rows = live_rows(_described(source, version, file), record_count(file))
         yield FilePart(version, time_us, ChangeType.DELETE, last, rows)
