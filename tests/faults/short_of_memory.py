@@ -4,7 +4,7 @@
 the process take `SPARE` more megabytes of address space, and folds. If the claim's table is parked, the limit
 is taken away once the other table was answered, and the claim's outcome is waited for, unless `MOST` is
 given: that is `claim_memory`, in megabytes. Prints what became of the claim, as JSON. With a kind that ends
-in `unasked` nobody asks how much memory is left.
+in `unasked` the memory that is left is not checked.
 """
 
 from __future__ import annotations

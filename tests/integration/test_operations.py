@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -41,7 +41,7 @@ from tests.proposals import creation
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -145,20 +145,24 @@ class Keeper(Client):
     def do_one(self) -> None:
         for name in KEEPING:
             if not self.did(name):
-                with ExitStack() as quiet:
-                    for client in self.others:
-                        quiet.enter_context(client.busy)
-                    assert self.did(name), f"{name}, with nobody else there"
-        with ExitStack() as quiet:
-            for client in self.others:
-                quiet.enter_context(client.busy)
+                with self.others_waiting():
+                    assert self.did(name), f"{name}, while the others wait"
+        with self.others_waiting():
             # The writers' chances may have had each of an operation refused, and no two that meet in a row.
             # What these append lies in small fragments, so that there is something to compact.
             for name in (*sorted(set(WRITERS)), "compact"):
-                assert self.did(name), f"{name}, with nobody else there"
+                assert self.did(name), f"{name}, while the others wait"
             self.update_a_row_twice()
         self.branch_off()
         self.stop.set()
+
+    @contextmanager
+    def others_waiting(self) -> Iterator[None]:
+        """The other clients wait meanwhile."""
+        with ExitStack() as stack:
+            for client in self.others:
+                stack.enter_context(client.busy)
+            yield
 
     def did(self, name: str) -> bool:
         """Whether it is committed, built on what is the newest version once all that was sent is answered."""

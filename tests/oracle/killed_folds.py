@@ -30,7 +30,7 @@ LONGEST_REST_SECONDS = 0.006
 class Bounded(io.TextIOWrapper):
     """An output that takes so many lines, and then waits to be killed.
 
-    `until_closed`: the reading end of a pipe. If nobody is left who could kill this process, it ends.
+    `until_closed`: the reading end of a pipe. If the process that would kill this one has ended, it ends.
     """
 
     def __init__(self, descriptor: int, lines: int, until_closed: int) -> None:

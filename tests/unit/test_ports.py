@@ -10,7 +10,7 @@ from lakefold.errors import SetupError
 from lakefold.local import ports
 
 
-def test_a_port_is_chosen_once_and_only_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_chosen_once_and_only_while_no_server_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     free = [ports.free_port() for _ in range(3)]
     assert set(free) < set(ports.below_outgoing())
     monkeypatch.setattr(ports, "below_outgoing", lambda: range(min(free), max(free) + 1))
