@@ -27,7 +27,7 @@ from tests.integration.own_log import PATIENCE_S
 from tests.integration.writing_bench import WritingBench, patient_writers, writing_bench
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.fault_proxy import FaultProxy
-from tests.servers.quick_java import quick_brokers, quick_sessions
+from tests.servers.quick_java import quick_java
 from tests.servers.quick_python import prepare_quick_session, quick_python
 from tests.servers.s3 import S3Server
 
@@ -59,15 +59,9 @@ class TopicNames:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_brokers() -> Iterator[None]:
-    """Each broker of this process starts from an archive of its classes."""
-    yield from quick_brokers()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quick_sessions() -> Iterator[None]:
-    """Each Spark session of this process, and of those it starts, starts from an archive of its classes."""
-    yield from quick_sessions()
+def _quick_java() -> Iterator[None]:
+    """Each broker and each Spark session, also those of processes it starts, starts from an archive."""
+    yield from quick_java()
 
 
 def patient_by_default(config: KafkaConfig, *, timeout_s: float = DEFAULT_S) -> Admin:

@@ -1,8 +1,10 @@
 """Lets the brokers and the Spark sessions of the tests start in half the time.
 
-The tests start some forty of each. They use an archive of classes (`class_archive`). A new data folder of a
-broker is prepared by Kafka's tool, which is another start of Java: in each test process the tool prepares the
-first folder, and the others are copies of it with ids of their own.
+The tests start some forty of each. They use an archive of classes (`class_archive`), also those that another
+process starts, as `lakefold up` and the demo do: `JAVA_HOME` is a folder whose `java` is a script that adds
+the options to the command lines of these programs. A new data folder of a broker is prepared by Kafka's tool,
+which is another start of Java: in each test process the tool prepares the first folder, and the others are
+copies of it with ids of their own.
 
 `python -m tests.servers.quick_java` makes the archives, which takes half a minute. A test process makes those
 that are missing.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +46,16 @@ _ID: Final = re.compile(rb"(?<=\.id=)[\w-]{22}$", re.MULTILINE)
 _QUICK_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java compiles quickly rather than well."""
 
-_SPARK_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
-"""The environment variable with options of Java for a session."""
+_SCRIPT: Final = """\
+#!/bin/sh
+case " $* " in
+*" kafka.Kafka "* | *" kafka.tools."*) set -- {broker} "$@" ;;
+*" org.apache.spark.deploy.SparkSubmit "*) set -- {spark} "$@" ;;
+*" org.apache.spark.launcher.Main "*) set -- {launcher} "$@" ;;
+esac
+exec {java} "$@"
+"""
+"""A program in place of Java. The launcher of Spark is a program of Java too, which prints a command line."""
 
 
 class _PatientBroker(Broker):
@@ -59,24 +70,26 @@ class _PatientBroker(Broker):
         return super().stop(timeout)
 
 
-def quick_brokers() -> Iterator[None]:
-    """Let the brokers that this process starts use the archive, and give them more time to start.
+def quick_java() -> Iterator[None]:
+    """Let the brokers and the sessions of this process, and of those that it starts, use the archives.
 
-    Their data folders are copies of the first one.
+    Brokers of this process have more time to start, and their data folders are copies of the first one.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker, "_JVM", (*broker._JVM, *_broker_archive().options()))
+    broker_options, spark_options = _broker_archive().options(), _spark_archive().options()
+    script = _SCRIPT.format(
+        broker=shlex.join(broker_options),
+        spark=shlex.join((*_QUICK_COMPILER, *spark_options)),
+        launcher=shlex.join(_QUICK_COMPILER),
+        java=shlex.quote(str(find_java())),
+    )
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="lakefold-java-") as home:
+        java = Path(home, "bin", "java")
+        java.parent.mkdir()
+        java.write_text(script)
+        java.chmod(0o755)
+        patch.setenv("JAVA_HOME", home)
         patch.setattr(Broker, "_format", _copied_folders())
         patch.setattr(Broker.start, "__defaults__", (_PATIENCE_SECONDS,))
-        yield
-
-
-def quick_sessions() -> Iterator[None]:
-    """Let the Spark sessions of this process, and of those that it starts, use the archive."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(_SPARK_OPTIONS, " ".join((*_QUICK_COMPILER, *_spark_archive().options())))
-        # The launcher is a Java program too, which prints the command line of the session.
-        patch.setenv("SPARK_LAUNCHER_OPTS", " ".join(_QUICK_COMPILER))
         yield
 
 
@@ -131,7 +144,7 @@ def _spark_archive() -> ClassArchive:
 
 def _run_spark(option: str) -> bool:
     """Run a batch and a streaming query in a process of their own."""
-    environment = {**os.environ, _SPARK_OPTIONS: " ".join((*_QUICK_COMPILER, option))}
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join((*_QUICK_COMPILER, option))}
     return subprocess.run([sys.executable, "-c", _SESSION], env=environment, check=False).returncode == 0
 
 

@@ -14,7 +14,7 @@ from tests.integration.conftest import (
     topic_names,
 )
 from tests.servers.kafka_relay import KafkaRelay, RelayedBroker
-from tests.servers.quick_java import quick_brokers
+from tests.servers.quick_java import quick_java
 
 __all__ = [
     "_no_client_is_left",
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_brokers() -> Iterator[None]:
-    """Each broker of this process starts from an archive of its classes."""
-    yield from quick_brokers()
+def _quick_java() -> Iterator[None]:
+    """Each broker of this process, and of those it starts, starts from an archive of its classes."""
+    yield from quick_java()
 
 
 @pytest.fixture(scope="session")
