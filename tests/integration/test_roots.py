@@ -91,8 +91,8 @@ def test_a_missing_root_is_reported_and_delays_no_table_of_another(
         assert committer.stop() == 0
     # Before the log begins, the command line warns of secrets that are given as flags.
     lines = [json.loads(line) for line in committer.log.read_text().splitlines() if line.startswith("{")]
-    values = [line for line in lines if line["event"] == "root"]
-    assert values[0]["level"] == "warning"
-    assert values[-1]["error"] is None
+    values = [line for line in lines if line["event"].startswith("root ")]
+    assert (values[0]["event"], values[0]["level"]) == ("root not usable", "warning")
+    assert values[-1]["event"] == "root usable"
     assert {line["root"] for line in values} == {f"s3://{bucket}/t"}
     assert canonical(tmp_path) not in {line["root"] for line in values}

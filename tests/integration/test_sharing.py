@@ -208,7 +208,9 @@ def test_one_that_sleeps_does_no_harm_and_joins_again_and_one_that_is_killed_is_
         until_owned((first, PARTITIONS))
         writer.write_some()
         second.process.send_signal(signal.SIGCONT)
-        until(lambda: '"event": "lost"' in second.log.read_text(), "the sleeper to see what it lost")
+        until(
+            lambda: '"event": "partitions lost"' in second.log.read_text(), "the sleeper to see what it lost"
+        )
         until_owned((first, 2), (second, 2))
         writer.write_some()
         second.kill()

@@ -88,17 +88,17 @@ def noticed(sharing: GroupAssignment) -> list[tuple[int, str]]:
     return [(line["partition"], line["event"]) for line in lines]
 
 
-def test_what_is_taken_is_folded_until_the_group_has_given_it_to_another(
+def test_what_is_revoked_is_folded_until_the_group_has_given_it_to_another(
     sharing: GroupAssignment, work: Work
 ) -> None:
-    sharing.given([0, 1, 2])
+    sharing.assigned([0, 1, 2])
     until_running(work, 0, 1, 2)
-    sharing.taken([1, 2], 120)
-    sharing.given([3], is_settled=False)
+    sharing.revoked([1, 2], 120)
+    sharing.assigned([3], is_settled=False)
     until_running(work, 0, 1, 2, 3)
     assert sharing.partitions == (0, 3)
-    sharing.taken([3], 120)
-    sharing.given([])
+    sharing.revoked([3], 120)
+    sharing.assigned([])
     until_running(work, 0)
     assert sorted(work.reported) == [1, 2, 3]
     assert (sharing.changes(), sharing.changes()) == (4, 0)
@@ -106,22 +106,22 @@ def test_what_is_taken_is_folded_until_the_group_has_given_it_to_another(
 
 def test_what_comes_after_the_end_is_not_folded(sharing: GroupAssignment, work: Work) -> None:
     """Two processes that leave the group together: the one that leaves last gets the other's partitions."""
-    sharing.given([1])
+    sharing.assigned([1])
     until_running(work, 1)
     sharing.end(120)
-    sharing.given([0])
-    sharing.taken([0], 120)
+    sharing.assigned([0])
+    sharing.revoked([0], 120)
     sharing.step()
     assert work.begun == [1]
     assert sharing.partitions == ()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("partition-")]
 
 
-def test_what_is_taken_and_comes_back_was_folded_all_the_time(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0, 1])
+def test_what_is_revoked_and_comes_back_was_folded_all_the_time(sharing: GroupAssignment, work: Work) -> None:
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([0, 1], 120)
-    sharing.given([1])
+    sharing.revoked([0, 1], 120)
+    sharing.assigned([1])
     until_running(work, 1)
     assert work.begun.count(1) == 1
     assert sharing.partitions == (1,)
@@ -130,26 +130,26 @@ def test_what_is_taken_and_comes_back_was_folded_all_the_time(sharing: GroupAssi
 
 
 def test_what_another_has_already_ends_without_a_warning(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
-    sharing.taken([0], 120)
+    sharing.revoked([0], 120)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work)
     with capture_logs() as lines:
-        sharing.given([])
+        sharing.assigned([])
         sharing.step()
-    assert [line["event"] for line in lines] == ["given"]
+    assert [line["event"] for line in lines] == ["partitions assigned"]
 
 
-def test_what_was_taken_and_fenced_before_it_comes_back_is_begun_again(
+def test_what_was_revoked_and_fenced_before_it_comes_back_is_begun_again(
     sharing: GroupAssignment, work: Work
 ) -> None:
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
-    sharing.taken([0], 120)
+    sharing.revoked([0], 120)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work)
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
     assert work.begun == [0, 0]
 
@@ -157,11 +157,11 @@ def test_what_was_taken_and_fenced_before_it_comes_back_is_begun_again(
 def test_what_does_not_stop_in_time_is_given_up_and_reports_nothing_more(
     sharing: GroupAssignment, work: Work
 ) -> None:
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
     work.may_end.clear()
-    sharing.taken([0], 0.05)
-    sharing.given([])
+    sharing.revoked([0], 0.05)
+    sharing.assigned([])
 
     def given_up() -> bool:
         with capture_logs() as lines:
@@ -174,13 +174,13 @@ def test_what_does_not_stop_in_time_is_given_up_and_reports_nothing_more(
     assert work.reported == []
 
 
-def test_what_was_taken_is_let_go_of_some_seconds_later_in_any_case(
+def test_what_was_revoked_is_let_go_of_some_seconds_later_in_any_case(
     sharing: GroupAssignment, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_assignment, "HAND_OVER_SECONDS", 0.05)
-    sharing.given([0, 1])
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([1], 120)
+    sharing.revoked([1], 120)
 
     def let_go() -> bool:
         sharing.step()
@@ -190,10 +190,10 @@ def test_what_was_taken_is_let_go_of_some_seconds_later_in_any_case(
     assert work.reported == [1]
 
 
-def test_what_was_taken_is_lost_with_the_membership(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0, 1])
+def test_what_was_revoked_is_lost_with_the_membership(sharing: GroupAssignment, work: Work) -> None:
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([0], 120)
+    sharing.revoked([0], 120)
     work.may_end.clear()
     sharing.lost([1])
     work.may_end.set()
@@ -201,10 +201,10 @@ def test_what_was_taken_is_lost_with_the_membership(sharing: GroupAssignment, wo
     assert work.reported == []
 
 
-def test_the_end_finishes_what_was_taken(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0, 1])
+def test_the_end_finishes_what_was_revoked(sharing: GroupAssignment, work: Work) -> None:
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
-    sharing.taken([0], 120)
+    sharing.revoked([0], 120)
     work.may_end.clear()
     ends = threading.Timer(0.2, work.may_end.set)
     ends.start()
@@ -213,7 +213,7 @@ def test_the_end_finishes_what_was_taken(sharing: GroupAssignment, work: Work) -
 
 
 def test_the_end_gives_up_what_takes_too_long(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([2])
+    sharing.assigned([2])
     until_running(work, 2)
     work.may_end.clear()
     sharing.end(0.05)
@@ -225,7 +225,7 @@ def test_the_end_gives_up_what_takes_too_long(sharing: GroupAssignment, work: Wo
 def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(
     sharing: GroupAssignment, work: Work
 ) -> None:
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
     work.may_end.clear()
     sharing.lost([0])
@@ -236,11 +236,11 @@ def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(
 
 
 def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
     work.may_end.clear()
     sharing.lost([0])
-    sharing.given([0])
+    sharing.assigned([0])
     assert sharing.trouble == "starting"
     assert work.begun == [0]
     work.may_end.set()
@@ -251,7 +251,7 @@ def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: GroupAss
 def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(
     sharing: GroupAssignment, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sharing.given([0, 1])
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work, 1)
@@ -273,19 +273,19 @@ def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(
 
 def test_what_is_fenced_and_taken_is_not_taken_over_again(work: Work) -> None:
     sharing = GroupAssignment(work, again_s=0)
-    sharing.given([0])
+    sharing.assigned([0])
     until_running(work, 0)
     work.fail[0] = FencedError("somebody else has it")
     until_running(work)
     sharing.step()
-    sharing.taken([0], 120)
+    sharing.revoked([0], 120)
     sharing.step()
     sharing.step()
     assert work.begun == [0]
 
 
 def test_a_condition_of_the_log_ends_the_process(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0, 1])
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
     work.fail[1] = GapError("entries are lost")
     until_running(work, 0)
@@ -294,7 +294,7 @@ def test_a_condition_of_the_log_ends_the_process(sharing: GroupAssignment, work:
 
 
 def test_the_end_finishes_all(sharing: GroupAssignment, work: Work) -> None:
-    sharing.given([0, 1])
+    sharing.assigned([0, 1])
     until_running(work, 0, 1)
     sharing.end(120)
     assert sorted(work.reported) == [0, 1]

@@ -104,7 +104,7 @@ class Admission:
         self._scheduler.reading_ended()
         if isinstance(result, RetryError):
             self.again_at = self._runtime.now() + self._backoff.pause()
-            LOG.warning("not read again, trying again", error=str(result))
+            LOG.warning("entries could not be read again, trying again", error=str(result))
         elif isinstance(result, BaseException):
             self._scheduler.fail(result)
         else:

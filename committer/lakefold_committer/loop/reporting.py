@@ -191,7 +191,7 @@ class Reporting:
             except RetryError as error:
                 self.trouble = f"the brokers don't accept a report: {error}"
                 self._metrics.retries.labels(BROKERS).inc()
-                LOG.warning("not reported, trying again", error=str(error), pause_s=backoff.next_pause)
+                LOG.warning("a report failed, trying again", error=str(error), pause_s=backoff.next_pause)
             if stop.is_set():
                 return None
             self._runtime.pause(backoff.pause(), stop)

@@ -336,10 +336,10 @@ class Committer:
                 except OutnumberedError as error:
                     # The brokers took its report after that: they, and this number, are an earlier copy.
                     above = error.generation
-                    LOG.warning("numbered again", partition=log.partition, above=above, error=str(error))
+                    LOG.warning("starting again", partition=log.partition, above=above, error=str(error))
                     continue
                 except OutcomesLostError as error:
-                    LOG.warning("started again", partition=log.partition, error=str(error))
+                    LOG.warning("starting again", partition=log.partition, error=str(error))
                     continue
             return
 
@@ -475,7 +475,7 @@ class Committer:
         if table.table.move is not None:
             move = table.table.move
             before, after = describe_position(move.before), describe_position(move.after)
-            LOG.warning("accepted", table=uri, why=move.why, before=before, after=after)
+            LOG.warning("another log was accepted", table=uri, why=move.why, before=before, after=after)
         return table
 
     def _persist(

@@ -60,7 +60,7 @@ class GroupAssignment:
         """Why a partition isn't folded now; empty if all are."""
         return next((thread.trouble for thread in self._held.copy().values() if thread.trouble), "")
 
-    def given(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
+    def assigned(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
         """Begins to fold these partitions, which were assigned to this process.
 
         If `is_settled`, those that were revoked before have been assigned too, to this process or to others,
@@ -79,9 +79,9 @@ class GroupAssignment:
                 self._held[number] = thread
         if is_settled:
             self._let_go()
-        LOG.info("given", partitions=list(partitions), held=list(self.partitions))
+        LOG.info("partitions assigned", partitions=list(partitions), held=list(self.partitions))
 
-    def taken(self, partitions: Sequence[int], patience_s: float) -> None:
+    def revoked(self, partitions: Sequence[int], patience_s: float) -> None:
         """Notes that these will be assigned to other processes, and folds them until that is settled.
 
         It is also settled after `HAND_OVER_SECONDS`. A partition that then takes longer than `patience_s`
@@ -95,7 +95,7 @@ class GroupAssignment:
             self._fenced.pop(number, None)
         self._changes += bool(threads)
         if threads:
-            LOG.info("taken", partitions=list(partitions), held=list(self.partitions))
+            LOG.info("partitions revoked", partitions=list(partitions), held=list(self.partitions))
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Stops these partitions. They report nothing more, since another process may have them already."""
@@ -103,7 +103,7 @@ class GroupAssignment:
         stopped = [*self._stop(self._held, partitions), *self._stop(self._revoked, list(self._revoked))]
         for thread in stopped:
             thread.lost.set()
-        LOG.warning("lost", partitions=list(partitions), held=list(self.partitions))
+        LOG.warning("partitions lost", partitions=list(partitions), held=list(self.partitions))
 
     def step(self) -> None:
         """Checks for partitions that have ended by themselves.
@@ -144,7 +144,7 @@ class GroupAssignment:
                 self._give_up(thread)
         self._changes += bool(threads)
         if threads:
-            LOG.info("taken", partitions=sorted(thread.partition for thread in threads), held=[])
+            LOG.info("partitions revoked", partitions=sorted(thread.partition for thread in threads), held=[])
 
     def _let_go(self) -> None:
         """Stops the partitions that were revoked."""

@@ -75,12 +75,12 @@ class Roots:
             except LakefoldError as error:
                 failed = True
                 self._pending[root] = str(error)
-                LOG.warning("root", root=root, error=str(error), pause_s=backoff.next_pause)
+                LOG.warning("root not usable", root=root, error=str(error), pause_s=backoff.next_pause)
                 over.wait(backoff.pause())
             else:
                 del self._pending[root]
                 if failed:
-                    LOG.info("root", root=root, error=None)
+                    LOG.info("root usable", root=root)
                 return
 
 
@@ -117,9 +117,7 @@ class _Folder:
             with os.scandir(self.path) as entries:
                 return [self.path, *(entry.path for entry in entries if entry.is_dir())]
         except FileNotFoundError:
-            LOG.warning(
-                "root", root=self.path, error="it does not exist yet: it is created with its first table"
-            )
+            LOG.warning("root does not exist yet", root=self.path, hint="it is created with its first table")
         return [next(str(above) for above in Path(self.path).parents if os.path.lexists(above))]
 
 

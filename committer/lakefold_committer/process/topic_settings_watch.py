@@ -60,7 +60,7 @@ class PolicyWatch:
         for warning in warnings:
             if warning not in self._warned:
                 LOG.warning(
-                    "topic",
+                    "topic setting",
                     topic=warning.topic,
                     setting=warning.setting or None,
                     value=warning.value or None,

@@ -75,13 +75,13 @@ def session_seconds(config: KafkaConfig) -> float:
 class Holder(Protocol):
     """Works on the partitions that are assigned to this process. Called by `Membership.step` and `close`."""
 
-    def given(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
+    def assigned(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
         """Is called with the partitions that this process has from now on.
 
         If `is_settled`, all that were revoked before are assigned again, to this process or to others.
         """
 
-    def taken(self, partitions: Sequence[int], patience_s: float) -> None:
+    def revoked(self, partitions: Sequence[int], patience_s: float) -> None:
         """Is called before other processes get these partitions, which must be released now.
 
         That may take `patience_s` seconds.
@@ -115,7 +115,7 @@ class Membership(Closing):
             self._patience_s = float(options["max.poll.interval.ms"]) / _MILLISECONDS / 2
             self._consumer = Consumer({**options, "error_cb": self._note}, logger=LOGGER)
             self._consumer.subscribe(
-                [topic], on_assign=self._given, on_revoke=self._taken, on_lost=self._lost
+                [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
             )
 
     @property
@@ -153,7 +153,7 @@ class Membership(Closing):
         while self._consumer.memberid() and time.monotonic() < deadline:
             self._consumer.poll(_LEAVE_STEP_S)
 
-    def _given(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Accepts the partitions without reading them. The list is empty if others have all of them."""
         ends = [TopicPartition(self._topic, each.partition, OFFSET_END) for each in partitions]
         consumer.incremental_assign(ends)
@@ -163,12 +163,12 @@ class Membership(Closing):
         # After a revocation the client assigns what is new of the same rebalance, also if that is nothing,
         # and joins once more. What was revoked is assigned in the rebalance after that.
         is_settled, self._is_revoking = not self._is_revoking, False
-        self._holder.given(_numbers(partitions), is_settled=is_settled)
+        self._holder.assigned(_numbers(partitions), is_settled=is_settled)
 
-    def _taken(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Hands partitions back. The client releases them, and joins the group again, after this returns."""
         self._is_revoking = True
-        self._holder.taken(_numbers(partitions), self._patience_s)
+        self._holder.revoked(_numbers(partitions), self._patience_s)
 
     def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.joined = self._is_revoking = False
