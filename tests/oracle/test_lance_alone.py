@@ -23,6 +23,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR
+from lakefold_table.lance.schemas.schema import RESERVED_NAMES
 from tests.foreign import file_as_others_write
 from tests.oracle.manifests import manifest_files, read_sections
 
@@ -298,6 +299,16 @@ def test_schemas_that_pylance_can_not_read(tmp_path: Path) -> None:
     rewrite(tmp_path / "deeper", chain(64))
     with pytest.raises(pa.ArrowInvalid, match="Recursion level"):
         assert lance.dataset(str(tmp_path / "deeper")).schema
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED_NAMES), "", "a.b"])
+def test_names_of_columns_that_pylance_can_not_read(name: str, tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"a": [1]}), str(tmp_path))
+    rewrite(tmp_path, lambda head, _: setattr(head.fields[0], "name", name))
+    dataset = lance.dataset(str(tmp_path))
+    assert dataset.schema.names == [name]
+    with pytest.raises((RuntimeError, ValueError)):
+        dataset.to_table()
 
 
 def test_segments_that_overlap_are_committed_and_then_called_corrupt(table: Path) -> None:

@@ -106,7 +106,7 @@ def version_of(name: str) -> int | None:
 def detect(names: Iterable[str]) -> Scheme | None:
     """Returns the scheme of the names in `_versions/`, or None if no manifest is among them.
 
-    Raises `DamagedError` if both schemes are used: pylance refuses such a table too.
+    Raises `DamagedError` if both schemes are used: pylance refuses such a table too (Lance fact 1.1).
     """
     # The length of a name already excludes a scheme, so each of a hundred thousand is parsed once.
     down: list[str] = []

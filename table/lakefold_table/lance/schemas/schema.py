@@ -37,7 +37,7 @@ CHILDREN_OF_MAP_ENTRIES = 2
 RESERVED_NAMES = frozenset(
     {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
-"""Names that pylance reserves for columns of its own."""
+"""Names that pylance reserves for columns of its own (Lance fact 4.10)."""
 
 
 @dataclass(frozen=True, slots=True)
