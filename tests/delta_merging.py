@@ -20,7 +20,7 @@ from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.topic_names import Topics
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.uri import canonical
-from tests.delta_logs.actions import metadata
+from tests.delta_logs.actions import metadata, protocol_with
 from tests.merging import NO_BROKER
 from tests.unit.test_delta_format import Table
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
 
-READERS = ("deletionVectors", "columnMapping", "timestampNtz", "typeWidening")
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
 TRACKED = {
@@ -71,15 +70,9 @@ class DeltaFolding:
     ) -> None:
         """Creates the table with these properties and features."""
         table = Table(self.path)
-        protocol = {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": [name for name in features if name in READERS],
-            "writerFeatures": list(features),
-        }
         action = metadata(schema_text(fields or new_fields(schema)), **configuration)
         action["metaData"]["partitionColumns"] = list(partition_by)
-        (created,) = self.fold(table.propose({"protocol": protocol}, action))
+        (created,) = self.fold(table.propose(protocol_with(*features), action))
         assert isinstance(created, Committed), created
 
     def settings(self, **changes: Any) -> WriteSettings:  # noqa: ANN401 - the test names the field

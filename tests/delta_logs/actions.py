@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS, commit_path
 from lakefold_table.delta.log_segment.segment import segment_of
 from lakefold_table.delta.state import load_snapshot, missing_files
+from lakefold_table.delta.table_features.features import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,16 +25,16 @@ SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
 )
 PROTOCOL: Members = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-FEATURES = ["v2Checkpoint", "deletionVectors", "domainMetadata"]
-LISTED: Members = {
-    "protocol": {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": FEATURES[:2],
-        "writerFeatures": FEATURES,
-    }
-}
 
+
+def protocol_with(*features: str) -> Members:
+    """A protocol action that lists these features, and for readers those of them that readers need."""
+    readers = [name for name in features if name in BY_NAME and BY_NAME[name].readers]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {"protocol": {**versions, "readerFeatures": readers, "writerFeatures": list(features)}}
+
+
+LISTED = protocol_with("v2Checkpoint", "deletionVectors", "domainMetadata")
 PRIMITIVES = [
     "byte",
     "short",

@@ -28,7 +28,15 @@ from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from lakefold_table.delta.row_changes.vectors import Vectors, file_of
 from lakefold_table.entry import Committed
 from lakefold_table.storage import open_storage
-from tests.delta_logs.actions import PROTOCOL, VECTORS, Members, data_file, metadata, snapshot_in
+from tests.delta_logs.actions import (
+    PROTOCOL,
+    VECTORS,
+    Members,
+    data_file,
+    metadata,
+    protocol_with,
+    snapshot_in,
+)
 from tests.unit.test_delta_format import FORMATS, Table
 
 if TYPE_CHECKING:
@@ -39,15 +47,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.file_actions import AddFile
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
-V2 = ["v2Checkpoint", "deletionVectors", "appendOnly", "invariants"]
-WITH_V2: Members = {
-    "protocol": {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": V2[:2],
-        "writerFeatures": V2,
-    }
-}
+WITH_V2 = protocol_with("v2Checkpoint", "deletionVectors", "appendOnly", "invariants")
 
 
 class History:

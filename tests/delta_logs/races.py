@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.delta_logs.actions import VECTORS, metadata
+from tests.delta_logs.actions import VECTORS, metadata, protocol_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,8 +53,7 @@ def _begun(columns: Mapping[str, str], *features: str, by: Sequence[str] = ()) -
     created = metadata(json.dumps({"type": "struct", "fields": fields}), **VECTORS)
     created["metaData"]["partitionColumns"] = list(by)
     known = ("deletionVectors", "domainMetadata", "appendOnly", "invariants", "checkConstraints", *features)
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": list(known[:1])}
-    return [{"protocol": {**protocol, "writerFeatures": list(known)}}, created]
+    return [protocol_with(*known), created]
 
 
 def _rows(*rows: str, names: str = "x, p") -> str:

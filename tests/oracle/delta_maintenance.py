@@ -18,7 +18,7 @@ from lakefold_table.delta.deletion_vectors.storage import inline_rows, inline_ve
 from lakefold_table.delta.json_text import parse_object
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.position import LogId, Position
-from tests.delta_logs.actions import Members, metadata, remove, snapshot_in, text
+from tests.delta_logs.actions import Members, metadata, protocol_with, remove, snapshot_in, text
 from tests.unit.test_delta_format import Table
 
 if TYPE_CHECKING:
@@ -31,14 +31,7 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Result
 
 LOG = LogId("cluster", "topic", 0)
-WITH_VECTORS: Members = {
-    "protocol": {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["deletionVectors"],
-        "writerFeatures": ["deletionVectors", "appendOnly", "invariants"],
-    }
-}
+WITH_VECTORS = protocol_with("deletionVectors", "appendOnly", "invariants")
 
 
 @dataclass

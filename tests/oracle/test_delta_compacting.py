@@ -20,7 +20,7 @@ from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.delta.table_features.row_tracking import PRESERVED
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import InvalidError
-from tests.delta_logs.actions import data_file, metadata
+from tests.delta_logs.actions import data_file, metadata, protocol_with
 from tests.oracle.delta_maintenance import DeltaWorld, committed, deleted_rows, made, statistics
 from tests.unit.test_delta_format import Table
 
@@ -143,9 +143,9 @@ def test_the_table_says_its_policy_in_its_properties() -> None:
 def test_a_table_that_may_not_be_committed_to_is_refused(tmp_path: Path) -> None:
     world = made(tmp_path / "t", 2)
     commit = world.path / "_delta_log" / f"{3:020}.json"
-    features = ["appendOnly", "invariants", "deletionVectors", "futureFeature"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features[2:3]}
-    commit.write_text(json.dumps({"protocol": {**protocol, "writerFeatures": features}}))
+    commit.write_text(
+        json.dumps(protocol_with("appendOnly", "invariants", "deletionVectors", "futureFeature"))
+    )
     with pytest.raises(InvalidError, match="futureFeature"):
         world.compaction().run(full=True)
     assert world.asked == []
@@ -310,8 +310,6 @@ def stable_ids(world: DeltaWorld) -> dict[int, tuple[int, int]]:
 
 def test_rows_keep_their_ids_and_versions(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path / "t")
-    features = ["deletionVectors", "rowTracking", "domainMetadata"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features[:1]}
     tracked = {
         "delta.enableDeletionVectors": "true",
         "delta.enableRowTracking": "true",
@@ -319,7 +317,9 @@ def test_rows_keep_their_ids_and_versions(tmp_path: Path) -> None:
         "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-version",
     }
     table = Table(world.path)
-    created = table.propose({"protocol": {**protocol, "writerFeatures": features}}, metadata(**tracked))
+    created = table.propose(
+        protocol_with("deletionVectors", "rowTracking", "domainMetadata"), metadata(**tracked)
+    )
     assert committed(world.fold(created))
     for number in range(6):
         action = data_file(world.path, f"{number}.parquet", *range(10 * number, 10 * number + 10))

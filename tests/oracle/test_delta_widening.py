@@ -17,7 +17,7 @@ from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError
-from tests.delta_logs.actions import metadata, text
+from tests.delta_logs.actions import metadata, protocol_with, text
 from tests.oracle.test_delta_writing import Written, field, log_of
 
 if TYPE_CHECKING:
@@ -66,12 +66,10 @@ def test_columns_become_wider_before_the_rows_that_need_it(tmp_path: Path) -> No
     with pytest.raises(InvalidError, match=r"doesn't fit the table: .*n"):
         plain.view().addition(BatchColumns(new.schema))
     table = Written(tmp_path / "t", ("p",))
-    features = ["typeWidening", "timestampNtz"]
-    lists = {"readerFeatures": features, "writerFeatures": features}
     (table.path / "_delta_log").mkdir(parents=True)
     created = metadata(schema_text(new_fields(old.schema)), **{"delta.enableTypeWidening": "true"})
     created["metaData"]["partitionColumns"] = ["p"]
-    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+    protocol = protocol_with("typeWidening", "timestampNtz")
     (table.path / commit_path(0)).write_bytes(text([protocol, created]))
     table.append(old)
     with pytest.raises(InvalidError, match=r"doesn't fit the table: .*n"):

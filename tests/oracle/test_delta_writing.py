@@ -29,7 +29,7 @@ from lakefold_reader.delta.new_files.statistics import rounded_up
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
-from tests.delta_logs.actions import metadata, text
+from tests.delta_logs.actions import metadata, protocol_with, text
 from tests.unit.test_delta_format import Table
 
 if TYPE_CHECKING:
@@ -196,13 +196,8 @@ def log_of(path: Path, schema: list[dict[str, Any]], features: list[str], **conf
     """A table with these columns and writer features, as another client made it."""
     log = path / "_delta_log"
     log.mkdir(parents=True)
-    readers = [name for name in features if name in ("columnMapping", "typeWidening")]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers}
     text_of_schema = json.dumps({"type": "struct", "fields": schema})
-    actions = [
-        {"protocol": {**protocol, "writerFeatures": features}},
-        metadata(text_of_schema, **configuration),
-    ]
+    actions = [protocol_with(*features), metadata(text_of_schema, **configuration)]
     (log / f"{0:020}.json").write_bytes(text(actions))
     return Written(path)
 

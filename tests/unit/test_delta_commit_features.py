@@ -24,7 +24,16 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
-from tests.delta_logs.actions import Members, add, data_file, metadata, remove, snapshot_in, text
+from tests.delta_logs.actions import (
+    Members,
+    add,
+    data_file,
+    metadata,
+    protocol_with,
+    remove,
+    snapshot_in,
+    text,
+)
 from tests.unit.test_delta_format import LOG_ID, Table
 from tests.unit.test_delta_rows import Rows, log_id
 
@@ -41,14 +50,7 @@ FEATURES = [
     "appendOnly",
     "invariants",
 ]
-PROTOCOL: Members = {
-    "protocol": {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["deletionVectors"],
-        "writerFeatures": FEATURES,
-    }
-}
+PROTOCOL = protocol_with(*FEATURES)
 TIMES = "delta.enableInCommitTimestamps"
 TRACKS = "delta.enableRowTracking"
 KEPT = {name: f"_row-id-{number}" for number, name in enumerate(MATERIALIZED)}

@@ -15,7 +15,7 @@ from lakefold_table.delta.table_features.dependent_expressions import (
     dependent_fault,
 )
 from lakefold_table.entry import Committed, Invalid, Rejected
-from tests.delta_logs.actions import Members, data_file, metadata, remove
+from tests.delta_logs.actions import Members, data_file, metadata, protocol_with, remove
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import log_id
 
@@ -40,13 +40,7 @@ def described(*columns: dict[str, Any], **configuration: str) -> Members:
 def begun(path: Path, *columns: dict[str, Any], **configuration: str) -> Table:
     """Version 1 has a file."""
     table = Table(path)
-    protocol = {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": FEATURES[:1],
-        "writerFeatures": FEATURES,
-    }
-    created = table.propose({"protocol": protocol}, described(*columns, **configuration))
+    created = table.propose(protocol_with(*FEATURES), described(*columns, **configuration))
     assert table.fold(created, log=log_id(1)) == [Committed(0)]
     (stored,) = table.fold(table.propose(data_file(table.path, "a.parquet", 1)), log=log_id(2))
     assert isinstance(stored, Committed), stored

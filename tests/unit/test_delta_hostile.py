@@ -33,6 +33,7 @@ from tests.delta_logs.actions import (
     data_file,
     domain,
     metadata,
+    protocol_with,
     remove,
     snapshot_in,
     text,
@@ -271,11 +272,8 @@ def test_numbers_in_properties_have_an_end(tmp_path: Path) -> None:
     keys = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "x"}
     given = schema(column("x", metadata=keys))
     mode = {"delta.columnMapping.mode": "name"}
-    names = ["columnMapping"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    mapped = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
     table = Table(tmp_path / "t")
-    created = table.propose(mapped, metadata(given, **mode, **{highest: "1"}))
+    created = table.propose(protocol_with("columnMapping"), metadata(given, **mode, **{highest: "1"}))
     wrong = table.propose(metadata(given, **mode, **{highest: NUMBERS}), read=0)
     (made, refused) = table.fold(created, wrong)
     assert made == Committed(0)

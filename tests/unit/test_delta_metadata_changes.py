@@ -21,7 +21,7 @@ from lakefold_table.delta.conflicts.metadata_changes import (
 )
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED
 from lakefold_table.entry import Committed, Invalid, Rejected
-from tests.delta_logs.actions import Members, data_file, metadata, remove, snapshot_in, text
+from tests.delta_logs.actions import Members, data_file, metadata, protocol_with, remove, snapshot_in, text
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import log_id
 
@@ -221,9 +221,7 @@ def test_metadata_that_are_none_are_invalid_although_others_changed_them(tmp_pat
 
 
 def test_files_with_the_types_before_are_committed_after_a_column_became_wider(tmp_path: Path) -> None:
-    table, names = Table(tmp_path / "t"), ["typeWidening"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+    table, protocol = Table(tmp_path / "t"), protocol_with("typeWidening")
     on = {"delta.enableTypeWidening": "true"}
 
     def described(kind: str, *changes: tuple[str, str], more: str = "x", **properties: str) -> Members:
@@ -277,9 +275,7 @@ def test_files_with_the_types_before_are_committed_after_a_column_became_wider(t
 
 
 def test_elements_keys_and_values_get_wider_types_where_their_changes_say(tmp_path: Path) -> None:
-    table, names = Table(tmp_path / "t"), ["typeWidening"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+    table, protocol = Table(tmp_path / "t"), protocol_with("typeWidening")
 
     def described(key: str, value: str, *changes: tuple[str, str, str], **more: str) -> Members:
         listed = [{"fromType": old, "toType": new, "fieldPath": at} for old, new, at in changes]
@@ -331,9 +327,7 @@ def test_elements_keys_and_values_get_wider_types_where_their_changes_say(tmp_pa
 
 def test_a_wider_type_names_the_version_that_is_made(tmp_path: Path) -> None:
     """Clients before delta-spark 4 write it; each change inside of a struct and an array has its own."""
-    names = ["typeWidening"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+    protocol = protocol_with("typeWidening")
 
     def described(old: str, new: str, *versions: int) -> Members:
         changes = [{"fromType": old, "toType": new, "tableVersion": version} for version in versions]

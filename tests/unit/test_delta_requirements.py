@@ -16,7 +16,7 @@ from lakefold_reader.delta.schema import schema_of
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
-from lakefold_table.delta.table_features.features import BY_NAME, FEATURES
+from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.delta.table_features.metadata_rules import USES, metadata_faults
 from lakefold_table.delta.table_features.partition_values import fits_type
 from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
@@ -29,6 +29,7 @@ from tests.delta_logs.actions import (
     add,
     data_file,
     metadata,
+    protocol_with,
     remove,
     snapshot_in,
     text,
@@ -49,15 +50,7 @@ def protocol(*names: str) -> Members:
     """A protocol with these features, and those that these need."""
     needed = {"rowTracking": "domainMetadata"}
     listed = sorted({*names, *(needed[name] for name in names if name in needed)})
-    readers = [name for name in listed if BY_NAME[name].readers]
-    return {
-        "protocol": {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": readers,
-            "writerFeatures": listed,
-        }
-    }
+    return protocol_with(*listed)
 
 
 def field(name: str, kind: object = "long", **keys: object) -> Field:

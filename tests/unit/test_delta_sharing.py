@@ -10,7 +10,7 @@ import pytest
 
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed
-from tests.delta_logs.actions import VECTORS, Members, data_file, domain, metadata, remove, txn
+from tests.delta_logs.actions import VECTORS, Members, data_file, domain, metadata, protocol_with, remove, txn
 from tests.unit.test_delta_rows import Rows, log_id
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def setting(*actions: Members) -> Proposal:
 
 
 def listed(*features: str) -> Members:
-    both = ["v2Checkpoint", "deletionVectors"]
-    lists = {"readerFeatures": both, "writerFeatures": [*both, "domainMetadata", "changeDataFeed", *features]}
-    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+    both = ("v2Checkpoint", "deletionVectors")
+    return protocol_with(*both, "domainMetadata", "changeDataFeed", *features)
 
 
 PROTOCOL = listed("appendOnly")
