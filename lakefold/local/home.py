@@ -14,9 +14,9 @@ HOME = ".lakefold"
 _POINTER = "broker.json"
 
 
-def default_folder(folder: Path | None = None) -> Path:
+def default_folder() -> Path:
     """Returns the folder for a local broker's files if `--dir` names no other folder."""
-    return _home(folder) / "broker"
+    return _home(None) / "broker"
 
 
 def known_broker(folder: Path | None = None) -> Broker | None:

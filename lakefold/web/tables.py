@@ -26,7 +26,7 @@ from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import canonical, is_under
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from lakefold_reader.format.snapshots import FragmentSize
     from lakefold_reader.format.source import Source
@@ -63,12 +63,10 @@ class TableCatalog:
         roots: tuple[str, ...],
         storage_options: Mapping[str, str],
         activity: Activity,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._roots = roots
         self._options = storage_options
         self._activity = activity
-        self._clock = clock
         self._names: list[str] = []
         self._named: set[str] = set()
         self._sequence = 0
@@ -158,16 +156,16 @@ class TableCatalog:
         known = self._known.get(uri)
         if known is None or (known.version and self._activity.of(uri)["version"] > known.version):
             return False
-        return self._clock() < known.at + FRESH_S
+        return time.monotonic() < known.at + FRESH_S
 
     def _read_one(self, uri: str) -> None:
         before = self._known.get(uri)
         try:
             known = self._read_table(uri, before)
         except LakefoldError as error:
-            known = _Known({"error": error.message}, 0, self._clock(), 0.0)
+            known = _Known({"error": error.message}, 0, time.monotonic(), 0.0)
         except Exception as error:  # noqa: BLE001 - a fault with one table is shown in its row, the others stay
-            known = _Known({"error": repr(error)}, 0, self._clock(), 0.0)
+            known = _Known({"error": repr(error)}, 0, time.monotonic(), 0.0)
         with self._lock:
             self._known.pop(uri, None)
             self._known[uri] = known
@@ -179,7 +177,7 @@ class TableCatalog:
         """Returns the newest version, as read before if it is still the newest; consumers are read again."""
 
         def read(source: Source) -> _Known:
-            newest, now = newest_of(source), self._clock()
+            newest, now = newest_of(source), time.monotonic()
             if before is not None and before.version == newest and now < before.opened_at + OPENED_S:
                 document, opened_at = before.document, before.opened_at
             else:

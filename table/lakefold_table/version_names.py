@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 class Naming(Protocol):
     """How a table names the files of its versions."""
 
-    @property
-    def folder(self) -> str:
-        """The folder that holds them."""
-
     def path(self, version: int) -> str:
         """Returns the path of a version's file."""
 

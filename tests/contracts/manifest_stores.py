@@ -152,7 +152,7 @@ class Kept:
 
     def paths(self) -> list[str]:
         """The paths of all objects in the versions' folder."""
-        return [listed.path for listed in self.objects.list(self.scheme.folder)]
+        return [listed.path for listed in self.objects.list(VERSIONS)]
 
     def recorded(self) -> dict[int, str]:
         """Returns the paths of the main branch's manifests, by version, from the table's root."""

@@ -80,7 +80,7 @@ def test_a_table_whose_versions_are_in_dynamodb(s3: S3Server, dynamodb: DynamoSe
     assert not open_storage(table.uri, table.options).anything_at_root()
     dropped = read_dropped(table.uri, table.options)
     assert dropped is not None
-    assert dropped.version == newest
+    assert [branch.version for branch in dropped.branches] == [newest]
     again = lance.write_dataset(rows([5]), table.uri, storage_options=table.options)
     assert (again.version, again.count_rows()) == (1, 1)
     assert {*table.items()} == {1}

@@ -254,7 +254,7 @@ class Reader:
         return [message for message in broker.messages if message.offset in wanted]
 
     def end_offset(self) -> int:
-        """See `LogReader.end_offset`."""
+        """The offset after the log's last message."""
         self._broker.hub.step(self._broker.hub.random.random() * LEG_S)
         self._broker.check(0.0)
         return self._broker.end

@@ -93,8 +93,6 @@ def envelope_of(uri: str, proposal: ToyProposal, app: str = "", batch: int | Non
 class ToyNaming:
     """Versions are numbered from 1, in twenty digits."""
 
-    folder = FOLDER
-
     def path(self, version: int) -> str:
         """The path of a version's file."""
         return f"{FOLDER}/{version:020}.jsonl"

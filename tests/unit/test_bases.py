@@ -216,7 +216,7 @@ def test_deletion_files_are_not_looked_for_under_a_base_that_is_no_tables_root()
     table = created()
     table.fold(bases("/lake/plain"))
     table.fold(append("f"))
-    base = next(iter(table.state.base_ids))
+    base = table.state.head.base_paths[0].id
     envelope = Envelope(table=URI)
     envelope.lance.uuid, envelope.lance.read_version = "d", 3
     fragment = envelope.lance.delete.updated_fragments.add()

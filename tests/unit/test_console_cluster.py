@@ -8,9 +8,9 @@ from lakefold_log.client.questions import GroupMember
 
 def test_members_have_their_names_hosts_and_partitions_of_the_log() -> None:
     members = [
-        GroupMember("b-uuid", "pod-1", "/10.0.0.8", ()),
-        GroupMember("a-uuid", "pod-0", "/10.0.0.7", (("log", 0), ("other", 4), ("log", 2))),
-        GroupMember("c-uuid", "", "/10.0.0.9", (("log", 1),)),
+        GroupMember("pod-1", "/10.0.0.8", ()),
+        GroupMember("pod-0", "/10.0.0.7", (("log", 0), ("other", 4), ("log", 2))),
+        GroupMember("", "/10.0.0.9", (("log", 1),)),
     ]
     assert plain_members(members, "log") == [
         {"name": "", "host": "10.0.0.9", "partitions": [1]},

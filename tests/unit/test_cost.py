@@ -188,7 +188,7 @@ def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
 
 def test_opening_a_table_asks_nothing_about_its_old_versions(tmp_path: Path) -> None:
     """A hundred thousand names are listed in a tenth of a second, once; each costs little."""
-    (tmp_path / Scheme.V2.folder).mkdir()
+    (tmp_path / FORMAT.folder).mkdir()
     store = Recording(LocalStorage(tmp_path))
     versions = Versions(store, FORMAT.folder, FORMAT.detect)
     counted: list[int] = []

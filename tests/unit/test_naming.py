@@ -4,6 +4,7 @@ import pytest
 
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.naming import (
+    VERSIONS,
     Scheme,
     detect,
     is_data_name,
@@ -22,7 +23,7 @@ V1, V2 = Scheme.V1, Scheme.V2
 def test_a_name_identifies_its_version(scheme: Scheme, version: int) -> None:
     path = scheme.path(version)
     folder, _, name = path.rpartition("/")
-    assert folder == scheme.folder
+    assert folder == VERSIONS
     assert scheme.parse(name) == version
     assert [other.parse(name) for other in Scheme if other is not scheme] == [None]
     assert detect([name]) is scheme

@@ -59,9 +59,6 @@ class LogReader(Protocol):
         `GapError` if they may be from another log, `RetryError` if no broker answers.
         """
 
-    def end_offset(self) -> int:
-        """Returns the offset after the log's last message."""
-
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
         """Returns the messages at the first of these ascending offsets. For any thread, one at a time.
 

@@ -48,7 +48,7 @@ class OpenTransaction:
 class OpenTransactionsWatch:
     """Watches the transactions and the outcomes topic, in the partitions that `partitions` returns.
 
-    `clock` is in seconds. `check` is for one thread, the rest for any thread.
+    `check` is for one thread, the rest for any thread.
     """
 
     def __init__(
@@ -59,11 +59,10 @@ class OpenTransactionsWatch:
         metrics: Metrics,
         *,
         every_s: float = EVERY_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin, self._partitions, self._metrics = admin, partitions, metrics
         self._names = {topics.transactions: "transactions", topics.outcomes: "outcomes"}
-        self._every_s, self._clock = every_s, clock
+        self._every_s = every_s
         self._seen: dict[Partition, OpenTransaction] = {}
         self._reported: dict[Partition, OpenTransaction] = {}
         self._shown: set[Partition] = set()
@@ -75,7 +74,7 @@ class OpenTransactionsWatch:
         reported = [*self._reported.items()]
         return "; ".join(
             f"an open transaction in {topic}/{partition} holds back {held.count:,} offsets "
-            f"from {held.offset} on for {self._clock() - held.since:.0f} s"
+            f"from {held.offset} on for {time.monotonic() - held.since:.0f} s"
             for (topic, partition), held in reported
         )
 
@@ -89,7 +88,7 @@ class OpenTransactionsWatch:
         # Messages that arrive between the two requests only make the difference larger.
         stable = ends_of(self._admin, checked, read_committed=True)
         written = ends_of(self._admin, checked, read_committed=False)
-        now = self._clock()
+        now = time.monotonic()
         seen = {
             partition: self._seen_at(partition, offset, written[partition] - offset, now)
             for partition, offset in stable.items()
@@ -146,7 +145,7 @@ class OpenTransactionsWatch:
             for gauge in gauges:
                 gauge.remove(self._names[topic], str(partition))
         self._shown = {*checked}
-        now = self._clock()
+        now = time.monotonic()
         for topic, partition in checked:
             held = self._reported.get((topic, partition))
             values = (0.0, 0.0) if held is None else (held.count, now - held.since)

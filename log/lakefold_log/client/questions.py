@@ -183,7 +183,6 @@ class GroupMember:
     `name`: its `group.instance.id`, such as that of its pod; empty if it has none.
     """
 
-    member_id: str
     name: str
     host: str
     partitions: tuple[Partition, ...]
@@ -195,7 +194,6 @@ def group_members(admin: Admin, group: str) -> list[GroupMember]:
     answer = admin.answer(future, f"describe group {group}", rights=on_group("Describe", group))
     return [
         GroupMember(
-            member.member_id,
             member.group_instance_id or "",
             member.host,
             tuple(sorted((each.topic, each.partition) for each in member.assignment.topic_partitions)),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# How long a topic that was created may stay unknown.
+_PATIENCE_S = 30.0
 # Just after its creation a topic is not yet known to every broker, and a partition has no leader yet.
 NOT_YET = frozenset(
     {
@@ -149,7 +151,6 @@ def ensure_topics(
     *,
     partitions: int = 1,
     replication: int | None = None,
-    wait_s: float = 30.0,
     stop: threading.Event | None = None,
 ) -> TopicDescription:
     """Creates those of the topics that are missing, and checks the others. For the committer alone.
@@ -165,11 +166,11 @@ def ensure_topics(
     replicas = _DEFAULT_REPLICATION if replication is None else replication
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
     _create(admin, NewTopic(topics.transactions, partitions, replicas, config=settings))
-    transactions = describe(admin, topics.transactions, wait_s=wait_s, stop=stop)
+    transactions = describe(admin, topics.transactions, wait_s=_PATIENCE_S, stop=stop)
     _create(admin, NewTopic(topics.outcomes, transactions.partitions, replicas, config=settings))
     _create(admin, NewTopic(topics.dead_letters, 1, replicas, config=settings))
-    outcomes = describe(admin, topics.outcomes, wait_s=wait_s, stop=stop)
-    describe(admin, topics.dead_letters, wait_s=wait_s, stop=stop)
+    outcomes = describe(admin, topics.outcomes, wait_s=_PATIENCE_S, stop=stop)
+    describe(admin, topics.dead_letters, wait_s=_PATIENCE_S, stop=stop)
     check_policies(admin, topics)
     if outcomes.partitions < transactions.partitions:
         message = (

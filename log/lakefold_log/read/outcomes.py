@@ -48,6 +48,7 @@ _POLL_S: Final = 0.02
 _TURN_S: Final = 0.5
 # The time limit of a question to the brokers while a refusal is awaited.
 _QUESTION_S: Final = 3.0
+_PATIENCE_S: Final = 60.0
 # All messages exist already, so the broker need not wait for more (by default half a second).
 _HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
 _NO_ANSWER: Final = (
@@ -69,7 +70,7 @@ class OutcomeWaiter(Closing):
     def __init__(
         self, config: KafkaConfig, topics: Topics, table: str, *, partition: int | None = None
     ) -> None:
-        self._admin = admin = Admin(config)
+        admin = Admin(config)
         partition = home_of(table, partition, describe(admin, topics.transactions).partitions)
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
@@ -344,7 +345,6 @@ def read_outcomes(
     partition: int,
     from_offset: int,
     *,
-    timeout_s: float = 60.0,
     tables: Collection[str] | None = None,
     trust: Trust = EVERYBODY,
     since: int = 0,
@@ -358,14 +358,14 @@ def read_outcomes(
     and logged.
 
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
-    nothing for `timeout_s` seconds, `DamagedError` if a signed outcome is of a newer release's kind.
+    nothing for a minute, `DamagedError` if a signed outcome is of a newer release's kind.
     """
     strangers = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
     log = describe(admin, topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     try:
         with PartitionReader(admin, topics.outcomes, log, from_offset, tuned=_HURRIED) as reader:
-            for message in reader.up_to(reader.end_offset(), timeout_s):
+            for message in reader.up_to(reader.end_offset(), _PATIENCE_S):
                 if keys is None or message.key in keys:
                     outcome = strangers.parse(message)
                     if outcome is not None:

@@ -29,9 +29,11 @@ Event = tuple[bytes | None, bytes]
 _QUEUE: Final = 50_000
 _CHECK_EVERY: Final = 1_000
 _POLL_S: Final = 0.1
+_PATIENCE_S: Final = 30.0
+_TIMEOUT_S: Final = 60.0
 
 
-def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0) -> TopicDescription:
+def make_topic(admin: Admin, name: str, partitions: int) -> TopicDescription:
     """Creates a topic for events unless one of this name exists, and waits until the cluster knows it.
 
     Raises `InvalidError` if the cluster refuses, `RetryError` if it doesn't answer.
@@ -42,7 +44,7 @@ def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0
         error = kafka_error(caught)
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise error_of(error, f"create topic {name}", name) from caught
-    return describe(admin, name, wait_s=wait_s)
+    return describe(admin, name, wait_s=_PATIENCE_S)
 
 
 class EventSender:
@@ -52,9 +54,8 @@ class EventSender:
     `acknowledged` and `abandon` for any.
     """
 
-    def __init__(self, config: KafkaConfig, topic: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, config: KafkaConfig, topic: str) -> None:
         self._topic = topic
-        self._timeout_s = timeout_s
         self._failure: KafkaError | None = None
         self._handed_over = 0
         fixed: dict[str, Option] = {
@@ -65,7 +66,7 @@ class EventSender:
         tuned: dict[str, Option] = {
             "linger.ms": 20,
             "compression.type": "lz4",
-            "message.timeout.ms": int(timeout_s * 1000),
+            "message.timeout.ms": int(_TIMEOUT_S * 1000),
             "queue.buffering.max.messages": 2 * _QUEUE,
             "delivery.report.only.error": True,
         }
@@ -99,7 +100,7 @@ class EventSender:
 
     def _wait(self, at_most: int) -> None:
         """Waits until at most `at_most` events are in flight."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + _TIMEOUT_S
         self._producer.poll(0)
         while self._failure is None and len(self._producer) > at_most:
             if time.monotonic() > deadline:

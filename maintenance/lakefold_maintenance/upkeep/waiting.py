@@ -56,15 +56,13 @@ class WaitingProposals:
     unknown: bool = False
 
 
-def read_waiting(
-    survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group: str, *, timeout_s: float = TIMEOUT_S
-) -> WaitingProposals:
+def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group: str) -> WaitingProposals:
     """Returns what waits for the survey's branch, by the committed offset of the committers' group.
 
     Raises `RetryError` if that can't be read in time, `GapError` if the log is another one meanwhile.
     """
-    deadline = time.monotonic() + timeout_s
-    lookup = Lookup(kafka, topics, survey.table, survey.partition, timeout_s=timeout_s)
+    deadline = time.monotonic() + TIMEOUT_S
+    lookup = Lookup(kafka, topics, survey.table, survey.partition, timeout_s=TIMEOUT_S)
     status = lookup.status(group)
     if status.next_offset >= status.end:
         return WaitingProposals()
@@ -80,7 +78,7 @@ def read_waiting(
             """Yields what waits for the table, one after the other: there may be a hundred thousand."""
             while reader.position < status.end:
                 if time.monotonic() >= deadline:
-                    text = f"what waits in the log was not read within {timeout_s:g} s: {reader.last_error}"
+                    text = f"what waits in the log was not read within {TIMEOUT_S:g} s: {reader.last_error}"
                     raise RetryError(text, where=f"{topics.transactions}/{status.log.partition}")
                 for message in reader.poll(_BATCH, _POLL_S):
                     if message.key == key and message.offset < status.end and message.offset not in done:

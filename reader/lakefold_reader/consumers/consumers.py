@@ -73,14 +73,13 @@ class Consumer:
 
 
 class Consumers:
-    """The consumers of a table. `source`: the table, or a branch of it. `now` gives the time of changes."""
+    """The consumers of a table. `source`: the table, or a branch of it."""
 
-    def __init__(self, source: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
         self._root, self.branch = main_and_branch(source)
         self._storage = self._root.storage
         self._refs = Refs(self._storage)
-        self._now = now
         self._by = f"{socket.gethostname()}/{os.getpid()}"
 
     def all(self) -> list[Consumer]:
@@ -151,7 +150,7 @@ class Consumers:
 
     def begin(self, name: str, at: Cursor | None) -> Consumer:
         """Creates a consumer of this branch at this cursor. Returns the existing one if it exists."""
-        now = self._now()
+        now = datetime.now(UTC)
         made = Consumer(name, at, self.branch, now, now, self._by)
         try:
             stored = self._storage.put_if_absent(_path(name), [_encoded(made)]) is Put.STORED
@@ -225,7 +224,7 @@ class Consumers:
 
         Replaces only the object that was read, if the store supports that condition.
         """
-        moved = replace(consumer, updated_at=self._now(), by=self._by)
+        moved = replace(consumer, updated_at=datetime.now(UTC), by=self._by)
         if not self._replaced(moved, etag):
             stored = self.get(moved.name)
             if stored.updated_at == consumer.updated_at:

@@ -159,11 +159,6 @@ class LanceState:
         """Whether the table may have a write-ahead log: its indices contain the name of that log's index."""
         return MEM_WAL.encode() in self.index_section
 
-    @property
-    def base_ids(self) -> frozenset[int]:
-        """The ids of the other roots that files may be stored under."""
-        return frozenset(base.id for base in self.head.base_paths)
-
 
 def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
     """Returns the state that a manifest file contains.

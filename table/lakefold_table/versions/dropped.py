@@ -70,11 +70,6 @@ class Dropped:
     condemned: bool = field(default=False, kw_only=True)
     inside: Mapping[str, tuple[DroppedBranch, ...]] = field(default_factory=dict, kw_only=True)
 
-    @property
-    def version(self) -> int:
-        """The last version of the main branch, for people; 0 if none is noted."""
-        return next((branch.version for branch in self.branches if not branch.branch), 0)
-
     def covers(self, branch: str, position: Position) -> bool:
         """Returns whether what was folded at this position into this branch was in the dropped table.
 

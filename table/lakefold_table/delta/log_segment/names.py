@@ -100,8 +100,6 @@ def log_file(name: str) -> LogFile | None:
 class CommitNaming:
     """Commits in twenty digits."""
 
-    folder: Final = FOLDER
-
     def path(self, version: int) -> str:
         """Returns the path of a version's commit."""
         return commit_path(version)

@@ -62,11 +62,6 @@ class LiveFiles:
         """Returns the data files of these fragments. `bases`: those of the table."""
         return cls(fragments, prefixes_of(bases))
 
-    @property
-    def memory_bytes(self) -> int:
-        """The number of bytes of memory that the arrays take."""
-        return sum(level.hashes.nbytes + level.ids.nbytes for level in self._levels or ())
-
     def candidates(self, hashes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         """Yields for each known hash its index, and the id of a fragment that may have such a file.
 

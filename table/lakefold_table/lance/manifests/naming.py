@@ -42,11 +42,6 @@ class Scheme(Enum):
     V1 = "v1"
     V2 = "v2"
 
-    @property
-    def folder(self) -> str:
-        """The folder of the manifests, relative to the table's root."""
-        return VERSIONS
-
     @staticmethod
     def of(name: str, version: int) -> Scheme | None:
         """Returns the scheme in which this file name is that of this version, or None.
