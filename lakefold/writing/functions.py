@@ -86,7 +86,8 @@ def upsert(
 
     `clauses` says what happens to which rows, as in Delta's MERGE: `MatchedUpdate`, `MatchedDelete`,
     `NotMatchedInsert`, `NotMatchedBySourceDelete` and `NotMatchedBySourceUpdate`, each with a condition if
-    wanted. Of each kind the first that holds for a row is applied.
+    wanted. Of each kind the first that holds for a row is applied. The table may lack columns that conditions
+    name as those of `rows`.
 
         lakefold.upsert(table, rows, keys="id", clauses=[
             lakefold.MatchedDelete("source.deleted"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import Settings, read_settings
 from lakefold_ingest.formats import read_properties
+from lakefold_ingest.options.write_options import WRITE_OPTIONS
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
 from lakefold_table.errors import InvalidError
@@ -16,7 +19,7 @@ from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -85,6 +88,19 @@ _OF_OTHERS = {
     "on": "keys",
 }
 """Parameters of delta-rs, pylance and delta-spark by the names that they have here."""
+_KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
+    (bool, "True or False", ("merge_schema", "stable_row_ids")),
+    (Real, "a number of seconds", ("timeout", "max_lag")),
+    (Integral, "a whole number", ("max_rows_per_file", "max_bytes_per_file", "max_unanswered")),
+    (str, "a text", ("bootstrap_servers", "transactions_topic", "outcomes_topic", "data_storage_version")),
+    (
+        Mapping,
+        "a mapping, such as a dict",
+        ("kafka", "storage_options", "commit_properties", "table_properties"),
+    ),
+    ((str, Iterable), "a name or several", ("partition_by", "sort_by", "bad_records_columns")),
+)
+"""What may be given for which options, and how that is called."""
 _RENAMED = {"timeout": "timeout_s", "max_lag": "max_lag_s"}
 
 
@@ -99,6 +115,7 @@ def write_settings(
     """
     given = {name: value for name, value in options.items() if value is not None}
     _check_names(given, function)
+    _check_kinds(given)
     connection = {name: _plain(given.pop(name)) for name in _CONNECTION if name in given}
     config: Path | None = options.get("config")
     given.pop("config", None)
@@ -156,8 +173,30 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
             known = dict.fromkeys([*(_parameters(function) if function else ()), *options])
             renamed = _OF_OTHERS.get(name)
             near = [renamed] if renamed in known else difflib.get_close_matches(name, known, n=1)
+            near = near or [each for each in [_python_name(name)] if each in known]
             hint = f"did you mean {near[0]}?" if near else f"the options are: {', '.join(known)}"
             raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
+
+
+def _check_kinds(given: Mapping[str, object]) -> None:
+    """Raises `InvalidError` for a value of another kind. As a flag, the text "false" would be true."""
+    for kind, shown, names in _KINDS:
+        for name in given.keys() & set(names):
+            value = given[name]
+            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                raise InvalidError(f"{value!r} can't be its value", where=name, hint=f"give {shown}")
+    properties = given.get("commit_properties")
+    if isinstance(properties, Mapping):
+        others = [name for name, value in properties.items() if not isinstance(value, str)]
+        if others:
+            message = f"the value of {others[0]!r} is not a text"
+            raise InvalidError(message, where="commit_properties", hint="give texts")
+
+
+def _python_name(spark_name: str) -> str:
+    """Returns the name of an option of `format("lakefold")` in Python; empty if it has none."""
+    names = {option.name.lower(): option.parameter for option in WRITE_OPTIONS}
+    return names.get(spark_name.lower(), "")
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:

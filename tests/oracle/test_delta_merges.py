@@ -138,13 +138,13 @@ def test_only_files_with_the_rows_change(folding: DeltaFolding) -> None:
 
 
 def test_clauses_decide_what_becomes_of_which_row(folding: DeltaFolding) -> None:
-    batch = people([1, 2, 3, 50, 51], "second")
+    batch = people([1, 2, 3, 50, 51], "second").append_column("op", pa.array(["d", "u", "n", "d", "u"]))
     merge = Merge(
         ("id",),
         clauses=(
-            MatchedDelete("target.n = 10"),
+            MatchedDelete("target.n = 10 and source.op = 'd'"),
             MatchedUpdate(("name",), "source.n < 30"),
-            NotMatchedInsert("source.id > 50"),
+            NotMatchedInsert("source.op <> 'd'"),
             NotMatchedBySourceDelete("target.n >= 300"),
             NotMatchedBySourceUpdate({"n": "target.n + 1"}, "target.id = 20"),
         ),
@@ -155,6 +155,7 @@ def test_clauses_decide_what_becomes_of_which_row(folding: DeltaFolding) -> None
     rows[2]["name"], rows[20]["n"] = "second 2", 201
     rows[51] = people([51], "second").to_pylist()[0]
     assert folding.rows() == sorted(rows.values(), key=repr)
+    batch = batch.drop_columns(["op"])
     with pytest.raises(InvalidError, match="nothing"):
         folding.put(UpsertRows(batch, Merge(("id",), clauses=(MatchedUpdate(None, "source.nothing = 1"),))))
 

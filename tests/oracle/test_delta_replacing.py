@@ -251,7 +251,7 @@ def test_rows_that_can_not_be_replaced_are_named(tmp_path: Path) -> None:
         ({"replaceWhere": "upper(a"}, "can't be read"),
     ):
         given = read_write_options({"path": str(table.path), **options})
-        with pytest.raises(InvalidError, match=message):
+        with pytest.raises(InvalidError, match=f"^replaceWhere: .*{message}"):
             plan_write(given, table.settings(), rows.schema, Key("a", 1), use=WriteUse.BATCH, overwrite=True)
     with pytest.raises(RetryError, match="columns were changed"):
         ReplaceDelta([], "{}").build(table.view(), Key("a", 1), table.settings())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -118,3 +120,21 @@ def test_columns_are_given_as_one_name_or_several() -> None:
 def test_names_that_are_none_are_refused(columns: list[str]) -> None:
     with pytest.raises(InvalidError, match="not names of columns"):
         names_of(columns, "keys")
+
+
+def test_the_table_need_not_have_columns_that_order_rows_or_are_in_conditions() -> None:
+    clauses = (
+        MatchedDelete("source.op = 'd'"),
+        MatchedUpdate(condition='source."at" > target.at'),
+        NotMatchedInsert("source.kind <> 'x'"),
+    )
+    merge = Merge(("id",), ("lsn",), clauses)
+    batch = ["id", "op", "at", "lsn", "kind", "kinds", "other"]
+    assert merge.left_out(batch, ["id"]) == ["op", "at", "lsn", "kind"]
+    assert merge.left_out(batch, batch) == []
+
+
+def test_what_is_not_a_clause_is_refused() -> None:
+    clauses: Any = ("source.op = 'd'",)
+    with pytest.raises(InvalidError, match="is not a clause"):
+        Merge(("id",), (), clauses)

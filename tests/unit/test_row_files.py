@@ -160,3 +160,21 @@ def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:
     assert settings.table == (tmp_path / "t").as_uri()
     with pytest.raises(InvalidError, match="not a value of wait"):
         write_settings(tmp_path / "t", {**options, "wait": "never"})  # type: ignore[typeddict-item] # a user's mistake
+
+
+def test_views_become_plain_texts_bytes_and_lists_at_any_depth() -> None:
+    """Texts of polars are views, and few of Arrow's functions take them."""
+    view = pa.string_view()
+    frame = pl.DataFrame(
+        {"s": ["a", None], "l": [["x"], []], "c": pl.Series(["u", "u"], dtype=pl.Categorical)}
+    )
+    kinds = RowSource(frame).schema.types
+    assert kinds == [pa.string(), pa.large_list(pa.string()), pa.dictionary(pa.uint32(), pa.string())]
+    nested = pa.struct([("m", pa.map_(view, pa.binary_view())), ("f", pa.list_(view, 1))])
+    rows = pa.table({"n": pa.array([{"m": [("a", b"b")], "f": ["c"]}, None], nested)})
+    read = RowSource(rows).table()
+    assert read.schema.field("n").type == pa.struct(
+        [("m", pa.map_(pa.string(), pa.binary())), ("f", pa.list_(pa.string(), 1))]
+    )
+    assert read.to_pylist() == rows.to_pylist()
+    assert RowSource(TABLE).table().equals(TABLE, check_metadata=True)

@@ -6,14 +6,14 @@ import inspect
 import re
 from dataclasses import MISSING, fields
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 import lakefold
 from lakefold.spark import sink
-from lakefold.writing.options import SinkOptions
+from lakefold.writing.options import SinkOptions, batch_key, write_settings
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat, EventEffect
 from lakefold_ingest.merge.clauses import (
     MatchedDelete,
@@ -161,7 +161,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(name: str, near: str)
         ("storageRegion", "storage.region"),
         ("aws_region", "storage.aws_region"),
         ("fs.s3a.access.key", "begin with storage."),
-        ("bootstrapServers", "kafka.bootstrapServers"),
+        ("bootstrapServers", "kafka.bootstrap.servers"),
         ("sasl.mechanism", "kafka.sasl.mechanism"),
     ],
 )
@@ -352,6 +352,8 @@ def test_a_sink_refuses_what_its_mode_has_no_use_for() -> None:
         (partial(lakefold.append, rows=ROWS), "schema_mode", "merge_schema"),
         (partial(lakefold.append, rows=ROWS), "configuration", "table_properties"),
         (lakefold.delete, "predicate", "where"),
+        (partial(lakefold.append, rows=ROWS), "txnAppId", "app_id"),
+        (sink, "maxRecordsPerFile", "max_rows_per_file"),
     ],
 )
 def test_a_misspelt_parameter_is_refused_with_the_nearest_name(
@@ -361,6 +363,37 @@ def test_a_misspelt_parameter_is_refused_with_the_nearest_name(
     with pytest.raises(InvalidError, match=f"there is no option '{name}'") as raised:
         call("/lake/t", **{name: "id"})
     assert raised.value.hint == f"did you mean {near}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("merge_schema", "false"),
+        ("stable_row_ids", 1),
+        ("timeout", "5"),
+        ("max_lag", True),
+        ("max_rows_per_file", "5"),
+        ("max_bytes_per_file", "1g"),
+        ("max_unanswered", 2.5),
+        ("bootstrap_servers", ["broker:9092"]),
+        ("kafka", "security.protocol=SSL"),
+        ("commit_properties", {"batch": 1}),
+        ("partition_by", 3),
+        ("data_storage_version", "stable"),
+        ("timeout", 0),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_the_name_of_its_parameter(name: str, value: object) -> None:
+    given: Any = {"bootstrap_servers": "broker:9092", name: value}
+    with pytest.raises(InvalidError) as raised:
+        write_settings("/lake/t", given)
+    assert raised.value.where == name
+
+
+@pytest.mark.parametrize("batch_id", ["7", True, -1, 2**64, 1.0])
+def test_a_batch_id_is_a_whole_number(batch_id: object) -> None:
+    with pytest.raises(InvalidError, match="can't be a batch id"):
+        batch_key("app", batch_id)  # type: ignore[arg-type] # what a user may pass
 
 
 def test_a_table_has_one_name() -> None:

@@ -106,13 +106,17 @@ def is_of_partitions(metadata: TableMetadata, where: str) -> bool:
 
 
 def check_replaceable(view: DeltaView, where: str) -> None:
-    """Raises `InvalidError` if rows of the table can't be replaced, or the condition can't be evaluated.
+    """Raises `InvalidError` if rows of the table can't be replaced, or `replaceWhere` can't be evaluated.
 
     `where`: empty for all rows.
     """
     check_removable(view)
     if where and not is_of_partitions(view.metadata, where):
-        Condition(where, schema_in(view.metadata, view.uri))
+        try:
+            Condition(where, schema_in(view.metadata, view.uri))
+        except InvalidError as error:
+            message = f"{where!r} can't be evaluated: {error.message}"
+            raise InvalidError(message, where="replaceWhere", hint=error.hint) from error
 
 
 def replaced_files(view: DeltaView, source: Source, where: str) -> list[RemoveFile]:

@@ -5,12 +5,13 @@ row of the table is *not matched by the source*, and a row of the batch whose ke
 matched*. Each of the three kinds has its own list of clauses, in the order in which they are given. A row for
 which no clause holds stays as it is; a row of the batch for which none holds is not inserted.
 
-A condition is SQL as pylance understands it. `source.x` is column `x` of the batch, `target.x` column `x` of
-the table.
+A condition is SQL as pylance understands it. `source.x` is column `x` of the batch, which the table need not
+have, `target.x` column `x` of the table.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -96,6 +97,8 @@ class Merge:
         check_names(self.keys, self.order_by)
         if not self.clauses:
             raise InvalidError("no clause is given", where="clauses", hint="leave it out for an upsert")
+        for clause in self.clauses:
+            _check_clause(clause)
         for kind in (self.matched, self.inserts, self.by_source):
             for number, clause in enumerate(kind[:-1]):
                 if clause.condition is None:
@@ -104,8 +107,6 @@ class Merge:
                         where="clauses",
                         hint="only the last clause of its kind may leave out the condition",
                     )
-        for clause in self.clauses:
-            _check_clause(clause)
 
     @property
     def matched(self) -> tuple[Matched, ...]:
@@ -128,6 +129,18 @@ class Merge:
         return bool(self.inserts) or any(
             isinstance(clause, MatchedUpdate) or clause.condition is not None for clause in self.matched
         )
+
+    def left_out(self, batch: Iterable[str], table: Collection[str]) -> list[str]:
+        """Returns the columns of the batch that only order its rows or are in conditions, as `source.x`.
+
+        The table lacks them. `batch` and `table` are the columns of each.
+        """
+        conditions = [clause.condition or "" for clause in (*self.matched, *self.inserts)]
+        return [
+            name
+            for name in batch
+            if name not in table and (name in self.order_by or _is_named(name, conditions))
+        ]
 
     def check_columns(self, batch: Collection[str], table: Collection[str], where: str = "") -> None:
         """Raises `InvalidError` if the keys, the order or a clause name a column that is missing.
@@ -161,7 +174,16 @@ class Merge:
             raise InvalidError("; ".join(faults), where=where, hint="names are case-sensitive")
 
 
-def _check_clause(clause: Clause) -> None:
+def _is_named(column: str, conditions: Iterable[str]) -> bool:
+    """Returns whether a condition names a column of the batch."""
+    pattern = re.compile(rf"""\bsource["`]?\s*\.\s*["`]?{re.escape(column)}(?!\w)""")
+    return any(map(pattern.search, conditions))
+
+
+def _check_clause(clause: object) -> None:
+    if not isinstance(clause, Clause):
+        hint = "give lakefold.MatchedUpdate(), for example"
+        raise InvalidError(f"{clause!r} is not a clause", where="clauses", hint=hint)
     if isinstance(clause, MatchedUpdate) and clause.columns == ():
         raise InvalidError(
             "an update names no column", where="clauses", hint="leave out columns for all of them"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,18 +18,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MergeBatch:
-    """The row that counts for each key of a batch, in the types of the table, and the keys of these rows."""
+    """The row that counts for each key of a batch, in the types of the table, and the keys of these rows.
+
+    `beside`: columns of these rows that the table lacks and a condition may name.
+    """
 
     rows: pa.Table
     keys: BatchKeys
+    beside: pa.Table = field(default_factory=lambda: pa.table({}))
+
+    @property
+    def source(self) -> pa.Table:
+        """The rows with all columns that a condition may name."""
+        return pa.table(
+            [*self.rows.columns, *self.beside.columns],
+            schema=pa.schema([*self.rows.schema, *self.beside.schema]),
+        )
 
 
 def merge_batch(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> MergeBatch:
     """Returns the batch for a table with the schema `table`; `where` names the table in errors.
 
-    A column of `order_by` that the table does not have only orders the rows. Raises `InvalidError` if columns
-    are missing or don't fit the table; `BadKeysError` if a key or an ordering column has nulls or NaN, or a
-    key is in several rows that nothing orders.
+    The table need not have columns that order the rows or are in conditions (`Merge.left_out`). Raises
+    `InvalidError` if columns are missing or don't fit the table; `BadKeysError` if a key or an ordering
+    column has nulls or NaN, or a key is in several rows that nothing orders.
     """
     stored, fitting = _fitted(rows, merge, table, where)
     check_present(rows, merge.keys, KEY, merge.keys, where)
@@ -39,10 +51,12 @@ def merge_batch(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> M
     if merge.needs_one_row and not merge.order_by:
         keys.check_unique()
     last = keys.last_rows(rows.select(merge.order_by))
+    beside = rows.select(merge.left_out(rows.column_names, table.names))
     if last.size == fitted.num_rows:
-        return MergeBatch(fitted, keys)
-    fitted = fitted.take(pa.array(last))
-    return MergeBatch(fitted, BatchKeys(fitted.select(merge.keys), where))
+        return MergeBatch(fitted, keys, beside)
+    chosen = pa.array(last)
+    fitted = fitted.take(chosen)
+    return MergeBatch(fitted, BatchKeys(fitted.select(merge.keys), where), beside.take(chosen))
 
 
 def merge_faults(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> RowFaults:
@@ -62,7 +76,7 @@ def merge_faults(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> 
 def _fitted(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> tuple[pa.Table, Fitting]:
     """Returns the columns that are stored, and how they become rows of the table."""
     merge.check_columns(rows.column_names, table.names, where)
-    stored = rows.drop_columns([name for name in merge.order_by if name not in table.names])
+    stored = rows.drop_columns(merge.left_out(rows.column_names, table.names))
     named = [field for field in table if field.name in rows.column_names]
     # Rows that are inserted have all columns; those that are updated keep the others.
     return stored, fit(stored.schema, table if merge.inserts else pa.schema(named, table.metadata), where)

@@ -55,7 +55,11 @@ class DeleteWhere:
         if isinstance(view, DeltaView) and is_of_partitions(view.metadata, self.where):
             return self._of_delta(view, key, settings)
         table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
-        addresses = table.rows_where(self.where)
+        try:
+            addresses = table.rows_where(self.where)
+        except InvalidError as error:
+            message = f"the predicate {self.where!r} can't be evaluated: {error.message}"
+            raise InvalidError(message, where=view.uri, hint=error.hint) from error
         return table.deletion(target, key, addresses, self.where) if addresses.size else None
 
     def _of_delta(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:

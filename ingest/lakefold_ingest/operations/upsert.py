@@ -258,12 +258,12 @@ def _clauses_of_pairs(
     texts = [text for text in conditions if text]
     if not texts:
         return first_that_holds([None for _ in clauses], rows)
-    of_batch, of_table = columns_in(texts, batch.rows.column_names), columns_in(texts, table.columns)
+    of_batch, of_table = columns_in(texts, batch.source.column_names), columns_in(texts, table.columns)
     parts = [np.empty(0, np.int64)]
     for start in range(0, rows, PAIRS_AT_ONCE):
         part = slice(start, min(start + PAIRS_AT_ONCE, rows))
         sides = {
-            SOURCE: batch.rows.select(of_batch).take(pa.array(matched.choices[part])),
+            SOURCE: batch.source.select(of_batch).take(pa.array(matched.choices[part])),
             TARGET: table.rows_at(matched.addresses[part], of_table),
         }
         count = part.stop - part.start
@@ -275,7 +275,8 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
     """Returns those of the rows `new` of the batch for which an insert clause holds."""
     conditions = [clause.condition for clause in merge.inserts]
     texts = [text for text in conditions if text]
-    sides = {SOURCE: batch.rows.select(columns_in(texts, batch.rows.column_names)).take(pa.array(new))}
+    source = batch.source
+    sides = {SOURCE: source.select(columns_in(texts, source.column_names)).take(pa.array(new))}
     clause = first_that_holds(holds(conditions, sides, new.size), new.size)
     return new[clause >= 0]
 
@@ -285,7 +286,7 @@ def check_conditions(merge: Merge, batch: MergeBatch, columns: pa.Schema) -> Non
 
     Also raises it for one that compares a value of `char(n)` with a constant without its spaces.
     """
-    source, target = batch.rows.schema, stored_schema(columns)
+    source, target = batch.source.schema, stored_schema(columns)
     with_lengths = {SOURCE: source, TARGET: columns}
     for clauses, sides in (
         (merge.matched, {SOURCE: source, TARGET: target}),

@@ -489,7 +489,7 @@ OF_OTHERS: Final = {
 """Options that users of other products give to a write, with what to do here."""
 _OF_OTHERS: Final = {name.lower(): hint for name, hint in OF_OTHERS.items()}
 _OF_THE_STORE: Final = ("storage", "aws", "s3", "azure", "google", "gcs", "fs.")
-_OF_KAFKA: Final = ("security.", "sasl.", "ssl.", "bootstrap")
+_OF_KAFKA: Final = ("security.", "sasl.", "ssl.")
 
 
 def _hint_for(name: str) -> str:
@@ -497,6 +497,8 @@ def _hint_for(name: str) -> str:
     lowered = name.lower()
     if lowered in _OF_OTHERS:
         return _OF_OTHERS[lowered]
+    if lowered.startswith("bootstrap"):
+        return "give kafka.bootstrap.servers"
     if lowered.startswith(_OF_KAFKA):
         return f"options of Kafka's client begin with kafka., as kafka.{name}"
     if lowered.startswith(_OF_THE_STORE):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
 
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_table.errors import InvalidError
@@ -26,8 +28,10 @@ class Key:
     def __post_init__(self) -> None:
         if not self.own_uuid:
             check_app_id(self.app_id)
-            if self.batch_id is None or not 0 <= self.batch_id <= MAX_BATCH_ID:
-                message = f"{self.batch_id} can't be a batch id"
+            number: Any = self.batch_id
+            is_number = isinstance(number, Integral) and not isinstance(number, bool)
+            if not is_number or not 0 <= number <= MAX_BATCH_ID:
+                message = f"{self.batch_id!r} can't be a batch id"
                 raise InvalidError(message, where="batch_id", hint="batches count from 0")
 
     def uuid(self, table: str) -> str:

@@ -174,6 +174,8 @@ def leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
     """Returns whether values keep their meaning; each value is checked if some can't (see the module)."""
     if have == want:
         return True
+    if types.is_dictionary(have):
+        return leaf_fits(have.value_type, want)
     if types.is_dictionary(want):
         return _is_text(have) and _is_text(want.value_type)
     if types.is_integer(have) and types.is_integer(want):
@@ -210,6 +212,8 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     """
     array = array.storage if isinstance(array, pa.ExtensionArray) else array
     try:
+        if array.type != field.type and isinstance(array, pa.DictionaryArray):
+            array = _decoded(array, field.type)
         converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:
         raise _misfit(field, error) from error
@@ -224,6 +228,12 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         hint = "leave out such rows, or give them a value"
         raise InvalidError("the batch has a null, and the column is not nullable", where=path, hint=hint)
     return converted
+
+
+def _decoded(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:
+    """Returns the values of a dictionary's array in another type, or in the values' type of a dictionary."""
+    values = array.dictionary.cast(kind.value_type if types.is_dictionary(kind) else kind, safe=True)
+    return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
 
 
 def _misfit(field: pa.Field, error: pa.ArrowException) -> InvalidError:

@@ -1,15 +1,28 @@
-"""Rows from any library that speaks Arrow: pyarrow, polars, pandas, duckdb and others."""
+"""Rows from any library that speaks Arrow: pyarrow, polars, pandas, duckdb and others.
+
+Texts of polars and of delta-rs are views. Few of Arrow's functions take these, so they are made plain.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+from pyarrow import types
 
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_LISTS: Final = (
+    types.is_list,
+    types.is_large_list,
+    types.is_fixed_size_list,
+    types.is_list_view,
+    types.is_large_list_view,
+)
 
 
 class ArrowStream(Protocol):
@@ -29,7 +42,9 @@ class RowSource:
         self._rows = rows
         self._reader: pa.RecordBatchReader | None = _reader_of(rows)
         self._count: int | None = None
-        self.schema: pa.Schema = self._reader.schema
+        self._given: pa.Schema = self._reader.schema
+        fields = [field.with_type(_without_views(field.type)) for field in self._given]
+        self.schema = pa.schema(fields, self._given.metadata)
         self.is_repeatable = not isinstance(rows, pa.RecordBatchReader)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -38,7 +53,7 @@ class RowSource:
         count = 0
         for batch in reader:
             count += batch.num_rows
-            yield batch
+            yield batch if self.schema == self._given else batch.cast(self.schema)
         if self._count is not None and self._count != count:
             message = f"the rows were read again, and were {count} instead of {self._count}"
             raise InvalidError(message, where="rows", hint="pass a table or data frame, not a stream")
@@ -47,6 +62,30 @@ class RowSource:
     def table(self) -> pa.Table:
         """Returns all rows, which are held in memory then. Raises as `batches`."""
         return pa.Table.from_batches(self.batches(), self.schema)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Returns the type with plain texts, bytes and lists instead of views of such, at any depth."""
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(kind.value_type), kind.ordered)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if types.is_map(kind):
+        key, item = (
+            field.with_type(_without_views(field.type)) for field in (kind.key_field, kind.item_field)
+        )
+        return pa.map_(key, item, kind.keys_sorted)
+    if not any(is_one(kind) for is_one in _LISTS):
+        return kind
+    inner = kind.value_field.with_type(_without_views(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(inner, kind.list_size)
+    is_large = types.is_large_list(kind) or types.is_large_list_view(kind)
+    return pa.large_list(inner) if is_large else pa.list_(inner)
 
 
 def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from lakefold_ingest.view import TableSettings
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
-from lakefold_table.lance.schemas.data_files import file_version
+from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS
 from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _CHOICES: Final = {
     "on_older_batch": get_args(OnOlderBatch),
     "on_refused": get_args(OnRefused),
     "format": ("", "lance", "delta"),
+    "data_storage_version": KNOWN_VERSIONS,
 }
 MOST_UNANSWERED: Final = 10_000
 """The highest `max_unanswered`: a process remembers this many proposals of a table."""
@@ -68,14 +69,13 @@ class WriteSettings(TableSettings):
             raise InvalidError(f"{self.max_lag_s} is not above 0", where="max_lag")
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
             if getattr(self, name) <= 0:
-                raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
+                raise InvalidError(f"{getattr(self, name)} is not above 0", where=name.removesuffix("_s"))
         if self.bad_records == self.table:
             message = "rows that can't be written into a table can't be written into the same one"
             raise InvalidError(message, where="bad_records", hint="name another table")
         if self.bad_records_columns and not self.bad_records:
             message = "they are kept by rows that can't be written, and no table is named for these"
             raise InvalidError(message, where="bad_records_columns", hint="name it by bad_records")
-        file_version(self.data_storage_version)
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
         if reserved:
             raise InvalidError(
