@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakefold.branching.taken_back import TakenBack
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.versions.refs import Refs
 
 
 @verb(
@@ -35,9 +34,13 @@ if TYPE_CHECKING:
 @version_options("Tag the version that")
 @click.option("--move", is_flag=True, help="Let the tag name this version if it exists already.")
 @click.option("--delete", is_flag=True, help="Remove the tag; the version stays until a clean-up.")
-@settings_options(*STORE)
+@wait_option(or_log=False)
+@settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
-def tag(
+@click.pass_context
+def tag(  # noqa: PLR0913 - its options
+    context: click.Context,
+    /,
     settings: Settings,
     table: str,
     name: str,
@@ -45,58 +48,56 @@ def tag(
     choice: VersionChoice,
     move: bool,
     delete: bool,
+    wait: float,
     as_json: bool,
 ) -> None:
     """Give a version of TABLE the name NAME: the newest version, or the one that is chosen.
 
     Clean-ups keep a version that a tag names. A tag is a file beside the versions, which every Lance client
-    reads. It is written at once and doesn't go through the log, so no committer is needed, and what was sent
-    before but isn't folded yet is not in the newest version. If two clients move a tag, the later one counts.
+    reads. It goes through the log as any proposal, so tags are set and removed in the order of the log; its
+    outcome is printed, and the exit code is 3 if it was refused, for instance because the tag exists. The
+    version is chosen before it is sent: what was sent before but isn't folded yet is not in the newest one.
+    If another Lance client changes the tag as well, the later change counts.
     """
     if delete and (move or not choice.is_newest or choice.branch is not None):
         raise click.UsageError("--delete removes the tag, whichever version it names; leave the others out")
-    from lakefold_reader.opening import open_branch
-    from lakefold_reader.versions.branches import main_and_branch
-    from lakefold_table.versions.refs import Refs
+    from lakefold.proposals.sending import send_and_wait
 
     _check_free(name)
     if delete:
-        main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
-        Refs(main.storage).delete_tag(name)
-        version, branch = None, ""
+        envelope = untagging(table, name, settings)
     else:
-        chosen = choice.find_nameable(table, settings.storage_options)
-        main, version, branch = chosen.main, chosen.version, chosen.branch
-        _set_tag(Refs(main.storage), name, version, branch or None, move=move)
-    if as_json:
-        print_json({"table": main.uri, "tag": name, "version": version, "branch": branch, "deleted": delete})
-    elif version is None:
-        print_line(f"tag {name} removed")
-    else:
-        print_line(f"tag {name} names version {version:,}" + (f" of branch {branch}" if branch else ""))
+        envelope = tagging(choice.find_nameable(table, settings.storage_options), name, move=move)
+    outcome = send_and_wait(settings, envelope, wait)
+    print_outcome(outcome, as_json=as_json)
+    exit_if_refused(context, outcome)
+
+
+def tagging(chosen: ChosenVersion, name: str, *, move: bool) -> Envelope:
+    """Returns the proposal that tags a version."""
+    from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+
+    proposed = Tag(name=name, version=chosen.version, branch=chosen.branch, move=move, uuid=str(uuid4()))
+    return Envelope(table=chosen.main.uri, tag=proposed)
+
+
+def untagging(table: str, name: str, settings: Settings) -> Envelope:
+    """Returns the proposal that removes a tag. Raises `OtherFormatError` if the table's format has none."""
+    from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+    from lakefold_reader.opening import open_branch
+    from lakefold_reader.versions.branches import main_and_branch
+
+    main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
+    return Envelope(table=main.uri, tag=Tag(name=name, delete=True, uuid=str(uuid4())))
 
 
 def _check_free(name: str) -> None:
     """Raises `InvalidError` for the name of a consumer's tag."""
-    from lakefold_reader.consumers.consumers import TAG
+    from lakefold_table.ref_files import CONSUMER_TAG
 
-    if name.startswith(TAG):
+    if name.startswith(CONSUMER_TAG):
         message = f"the tag {name} belongs to a named consumer"
         raise InvalidError(message, hint="use `lakefold consumers TABLE --set` or `--drop`")
-
-
-def _set_tag(refs: Refs, name: str, version: int, branch: str | None, *, move: bool) -> None:
-    """Creates the tag, or moves it if it exists and may be moved. Raises `InvalidError` if it may not."""
-    from lakefold_table.versions.refs import UnknownRefError
-
-    if move:
-        try:
-            refs.update_tag(name, version, branch=branch)
-        except UnknownRefError:
-            pass
-        else:
-            return
-    refs.create_tag(name, version, branch=branch)
 
 
 @verb(

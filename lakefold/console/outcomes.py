@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold.console.output import print_json, print_line
-from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, rolled_back_text
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Tagged, rolled_back_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,8 @@ def result_text(outcome: Outcome) -> str:
         rebased = ", rebased" if result.rebased else ""
         deleted = f", {result.rows_deleted:,} deleted" if result.rows_deleted else ""
         return f"committed in version {result.version}: {result.rows_added:,} rows added{deleted}{rebased}"
+    if isinstance(result, Tagged):
+        return f"tag {result.name} " + (f"names version {result.version}" if result.version else "removed")
     if isinstance(result, Duplicate):
         text = f"duplicate of version {result.version}" if result.version else "duplicate"
         restored = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""

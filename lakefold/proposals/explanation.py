@@ -121,8 +121,7 @@ class Explanation:
     def state(self) -> str:
         """The proposal's state as a single word; empty if nothing is known of the proposal."""
         if self.outcome is not None:
-            kinds = {Committed: COMMITTED, Duplicate: DUPLICATE, Rejected: REJECTED, Invalid: INVALID}
-            return kinds[type(self.outcome.result)]
+            return self.outcome.kind
         if self.finding is not None and self.finding.committed_in is not None:
             return COMMITTED
         if self.proposal is None and not self.another:

@@ -103,6 +103,17 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Tagged:
+    """The tag `name` now names `version`, or was removed (0). The version doesn't contain the proposal.
+
+    Its message is a Committed with the tag's name.
+    """
+
+    version: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Duplicate:
     """The same key was folded before, into `version` (0 if that is no longer known).
 
@@ -159,7 +170,7 @@ class Invalid:
         return Invalid(cut(self.message), cut(self.hint))
 
 
-Result = Committed | Duplicate | Rejected | Invalid
+Result = Committed | Tagged | Duplicate | Rejected | Invalid
 
 
 @value()
@@ -177,8 +188,8 @@ class Outcome:
 
     @property
     def kind(self) -> str:
-        """The name of its result in lower case, such as `committed`."""
-        return type(self.result).__name__.lower()
+        """The name of its result in lower case, such as `committed`, which a tag that was set is too."""
+        return "committed" if isinstance(self.result, Tagged) else type(self.result).__name__.lower()
 
 
 class RefusedError(InvalidError):

@@ -13,6 +13,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from lakefold_table.tag_proposal import NO_TAGS, KnownTags
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Fetched:
     -1 for a file that does not exist. `outside`: those of the bases below which tables are not allowed.
     `folders`: the sizes of the files in each folder, by name. `tails`: None for a file that does not exist.
     `neighbours`: those of the roots that hold a table. `times`: when a file was stored, in microseconds since
-    1970; the present if that is unknown.
+    1970; the present if that is unknown. `tags`: those that entries name, which no format needs.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -120,6 +121,7 @@ class Fetched:
     tails: Mapping[str, Tail | None] = field(default_factory=dict)
     neighbours: Collection[str] = frozenset()
     times: Mapping[str, int] = field(default_factory=dict)
+    tags: KnownTags = NO_TAGS
 
 
 @value()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.format import ALONE, AnyFormat, GroupingRule, State
 from lakefold_table.lance.format import LanceFormat
+from lakefold_table.tag_proposal import ANY_FORMAT, TagProposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,16 +50,21 @@ class Formats:
         return next(each.refs for each in self if each.refs is not None)
 
     def of_entry(self, entry: Entry) -> AnyFormat:
-        """Returns the format of an entry's proposal; the first format if its claim was not fetched."""
-        return self.first if entry.proposal is None else self._formats[entry.proposal.format]
+        """Returns the format of an entry's proposal.
+
+        It is the first format if its claim was not fetched, or tables of every format get such proposals.
+        """
+        if entry.proposal is None or entry.proposal.format == ANY_FORMAT:
+            return self.first
+        return self._formats[entry.proposal.format]
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:
-        """Returns the proposal that an envelope holds, None if it holds none of a known format."""
+        """Returns the proposal that an envelope holds, None if it holds none of a known kind."""
         for table_format in self._formats.values():
             proposal: TableProposal | None = table_format.proposal(envelope)
             if proposal is not None:
                 return proposal
-        return None
+        return TagProposal.of(envelope)
 
     def uuid_of(self, envelope: Envelope) -> str:
         """Returns the uuid of the proposal that an envelope holds, empty if it has none."""

@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lakefold_table.version_names import Naming
+
+
+CONSUMER_TAG: Final = "lakefold-consumer-"
+"""How the names of consumers' tags begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`lakefold branch` and `restore` go through the log; `tag` names versions for every Lance client."""
+"""`lakefold tag`, `branch` and `restore` go through the log, for every Lance client to see."""
 
 from __future__ import annotations
 
@@ -133,19 +133,38 @@ def test_a_branch_begins_at_a_version_and_goes_on_by_itself(table: Table) -> Non
 
 def test_a_tag_is_made_moved_and_removed(table: Table) -> None:
     first, newest = version_with(table, [1]), lakefold.open(table.path).version
-    assert table.run("tag", "v1", "--version", str(first))["version"] == first
+    outcome = table.run("tag", "v1", "--version", str(first))
+    assert (int(outcome["committed"]["version"]), outcome["committed"]["tag"]) == (first, "v1")
     assert lance.dataset(table.path, version="v1").to_table()["id"].to_pylist() == [1]
-    assert "exists already" in table.run("tag", "v1", code=2)["error"]["message"]
+    assert "exists already" in table.run("tag", "v1", code=3)["invalid"]["message"]
     moved = table.run("tag", "v1", "--move")
-    assert (moved["version"], table.ids(tag="v1")) == (newest, [1, 2, 3, 4])
-    assert table.run("tag", "new", "--move")["version"] == newest
-    assert table.run("tag", "v1", "--delete")["deleted"] is True
+    assert (int(moved["committed"]["version"]), table.ids(tag="v1")) == (newest, [1, 2, 3, 4])
+    assert "tag new names version" in table.text("tag", "new", "--move")
+    explained = table.run("explain", outcome["uuid"])
+    assert (explained["state"], explained["proposal"]["operation"]) == ("committed", "tag")
+    assert explained["outcome"] == outcome
+    removed = table.run("tag", "v1", "--delete")
+    assert removed["committed"]["version"] == "0"
     assert set(lance.dataset(table.path).tags.list()) == {"new"}
-    assert "does not exist" in table.run("tag", "v1", "--delete", code=2)["error"]["message"]
+    assert lakefold.open(table.path).version == newest, "a tag makes no version"
+    assert "does not exist" in table.run("tag", "v1", "--delete", code=3)["invalid"]["message"]
     missing = table.run("tag", "v9", "--version", "999", code=2)["error"]
     assert "version 999 does not exist yet" in missing["message"]
     for words in (["lakefold-consumer-x"], ["x", "--delete", "--move"]):
         table.run("tag", *words, code=2)
+
+
+def test_a_version_of_a_branch_is_tagged_in_the_order_of_the_log(table: Table) -> None:
+    begin = version_with(table, [1, 2])
+    table.run("branch", "audit", "--version", str(begin))
+    table.run("tag", "audited", "--branch", "audit")
+    assert table.ids(tag="audited") == [1, 2]
+    listed = lance.dataset(table.path).tags.list()["audited"]
+    assert (listed["branch"], listed["version"]) == ("audit", begin)
+    lance.dataset(table.path).tags.update("audited", begin + 1)
+    assert table.ids(tag="audited") == [1, 2, 3]
+    table.run("tag", "audited", "--branch", "audit", "--move")
+    assert table.ids(tag="audited") == [1, 2]
 
 
 def test_a_delta_table_is_restored_by_the_same_verb_and_has_no_tags_and_branches(

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_log.codec.claims import FOLDER, is_claims_envelope, path_of
 from lakefold_log.codec.envelope import UnknownKind, classify, parse_large, parsed
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Undecodable
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Tagged, Undecodable
 from lakefold_table.errors import InvalidError, LakefoldError, NoMemoryError, StopError
 from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.storage import open_canonical
@@ -90,7 +90,7 @@ class Claims:
             redeemed = read.position.offset in self._redeemed
             # Other queues fetch theirs meanwhile.
             self._redeemed.discard(read.position.offset)
-            if isinstance(outcome.result, Committed | Duplicate):
+            if isinstance(outcome.result, Committed | Tagged | Duplicate):
                 tables.add(outcome.table)
                 if redeemed and isinstance(read, Entry):
                     self._remove(read.envelope.table, path_of(read.envelope.claim))

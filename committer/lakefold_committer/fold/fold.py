@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
-from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, cut
+from lakefold_committer.fold.tagging import Tagging
+from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, Tagged, cut
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
+from lakefold_table.tag_proposal import TagChange, tagged
 from lakefold_table.values import uuid_of
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ MOST_ROWS = 2**64 - 1
 class FoldedTable:
     """A table for the fold: its newest version (None: no table) and the marks of that version.
 
-    `pending`: refusals given since that version and not reported yet. The next version records them, since
-    its marks will cover their positions. `move`: the last rebinding, if no version records it yet.
+    `pending`: what was answered since that version, was not reported yet, and is part of no version:
+    refusals, and tags that were set. The next version records that, since its marks will cover these
+    positions. `move`: the last rebinding, if no version records it yet.
     """
 
     uri: str
@@ -76,7 +79,7 @@ class Terms:
     known outcomes; those of later versions come after it. `names_parent`: the version names the version that
     it is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds
     since 1970 (None: no clock bounds the log's time). `rules`: the version of the rules, an older one in
-    replays.
+    replays. `recalled`: the answers that a replay takes for tags, since nothing records what was tagged then.
     """
 
     epoch: int
@@ -87,6 +90,7 @@ class Terms:
     names_parent: bool = True
     clock_us: int | None = None
     rules: int = RULES
+    recalled: Mapping[int, Result] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,14 @@ class Folded:
     """The next table, outcomes for the entries in order, and the file to publish (None: nothing changed).
 
     `ahead`: how many entries have a log time that is too far ahead of the committer's clock to be used.
+    `tags`: the changes to the table's tags, in the order of the log.
     """
 
     table: FoldedTable
     outcomes: tuple[Outcome, ...]
     publication: Publication | None
     ahead: int = 0
+    tags: tuple[TagChange, ...] = ()
 
 
 def fold(
@@ -107,14 +113,15 @@ def fold(
 ) -> Folded:
     """Folds a group of a table's entries, all from one log and in its order.
 
-    The accepted entries become a version. The outcomes hold once the publication, if there is one, has
-    succeeded. Every entry gets its outcome, unless the group was cut on another state of the table and an
-    entry can't share a version with those before it: then only those before it get outcomes, and it is folded
-    with the next group.
+    The accepted entries become a version. The outcomes hold once the tags are changed and the publication, if
+    there is one, has succeeded, in this order. Every entry gets its outcome, unless the group was cut on
+    another state of the table and an entry can't share a version with those before it, or it tags that
+    version: then only those before it get outcomes, and it is folded with the next group.
     """
     covered = table.marks.offset_of(group[0].position.log)
     draft = table_format.draft(table.state, observed, of_format(table_format, group))
-    folding = _Folding(draft, table_format.name, table, terms, covered)
+    tagging = Tagging(table_format.name, table_format.refs, table.state, observed.tags, terms.recalled)
+    folding = _Folding(draft, table_format.name, table, terms, covered, tagging)
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         results = [
@@ -127,8 +134,9 @@ def fold(
     if folding.changes or (must_publish and table.state is not None):
         return folding.publish(group, results)
     outcomes = _outcomes(group, results, table.marks.table_id)
-    refused = tuple(outcome for outcome in outcomes if folding.is_new(outcome.position))
-    return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None, folding.ahead)
+    new = tuple(outcome for outcome in outcomes if folding.is_new(outcome.position))
+    after = replace(table, pending=(*table.pending, *new))
+    return Folded(after, outcomes, None, folding.ahead, tagging.changes)
 
 
 def of_format(table_format: AnyFormat, group: Iterable[Entry]) -> list[Entry]:
@@ -148,7 +156,13 @@ class _Folding:
     """
 
     def __init__(
-        self, draft: Draft, format_name: str, table: FoldedTable, terms: Terms, covered: int
+        self,
+        draft: Draft,
+        format_name: str,
+        table: FoldedTable,
+        terms: Terms,
+        covered: int,
+        tagging: Tagging,
     ) -> None:
         self._draft = draft
         self._format_name = format_name
@@ -156,6 +170,7 @@ class _Folding:
         self._terms = terms
         self._keys = Keys(table.marks, terms.rules)
         self._covered = covered
+        self._tagging = tagging
         self._operations: dict[int, str] = {}
         self._ahead = 0
         clock = terms.clock_us
@@ -194,6 +209,11 @@ class _Folding:
             return self.answered_before(entry)
         if entry.time_us > self._latest_us:
             self._ahead += 1
+        tag = tagged(entry)
+        if tag is not None:
+            making = self._version if self.changes else None
+            answer = self._tagging.answer(entry, tag, self._time(entry), making)
+            return answer.shortened() if isinstance(answer, Invalid) else answer
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._other_format(entry) or self._draft.add(entry)
         if isinstance(verdict, Invalid):
@@ -264,12 +284,13 @@ class _Folding:
             time_us,
         )
         state, publication = self._draft.finish(commit)
-        return Folded(FoldedTable(base.uri, state, marks), outcomes, publication, self._ahead)
+        after = FoldedTable(base.uri, state, marks)
+        return Folded(after, outcomes, publication, self._ahead, self._tagging.changes)
 
     def answered_before(self, entry: Entry) -> Result:
         """Returns the answer given when this position was folded. A file log has Duplicate for Committed."""
         answer = self._terms.answers.get(entry.position.offset)
-        if entry.position.log.is_file and (answer is None or isinstance(answer, Committed)):
+        if entry.position.log.is_file and (answer is None or isinstance(answer, Committed | Tagged)):
             return Duplicate(answer.version if answer else 0)
         if answer is not None:
             return answer

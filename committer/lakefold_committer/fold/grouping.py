@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakefold_table.format import ALONE, GroupingRule, State
+from lakefold_table.tag_proposal import tagged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +58,7 @@ def first_group(
     size = 0
     shared: str | None = None
     for index, entry in enumerate(entries):
-        # The envelope of a claim is fetched when its turn comes, and may be large.
-        name = ALONE if entry.is_claim else group_of(entry)
+        name = _name_of(entry, group_of)
         size += entry.size
         if index and (_is_full(index, size, limits) or not _may_join(name, shared)):
             return entries[:index]
@@ -80,6 +80,15 @@ def end_of(
     if sum(entry.size for entry in group) + following.size > limits.max_bytes:
         return GroupEnd.BYTES
     return GroupEnd.FORMAT
+
+
+def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
+    """Returns what a `GroupingRule` does, for entries that no format judges as well."""
+    if entry.is_claim:
+        # Its envelope is fetched when its turn comes, and may be large.
+        return ALONE
+    # A tag makes no version.
+    return None if tagged(entry) is not None else group_of(entry)
 
 
 def _is_full(entries: int, size: int, limits: Limits | None) -> bool:

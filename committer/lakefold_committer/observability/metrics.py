@@ -24,6 +24,7 @@ from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Undecodable
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.syncs import FAILURES
+from lakefold_table.tag_proposal import TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,9 +39,9 @@ NONE: Final = "none"
 """The operation of a message that is not a proposal."""
 OTHER: Final = "other"
 """An operation that no format names. A producer may send any text, and each one would be a series."""
-_NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations)
+_NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations) | {TAG}
 OPERATIONS = (*sorted(_NAMED), CLAIM, NONE, OTHER)
-"""The operations of outcomes: those of each format, as its messages spell them, and three more."""
+"""The operations of outcomes: those of each format, as its messages spell them, and four more."""
 REASONS = ("retryable", "incompatible")
 DOUBTS = ("rolled back", "different content")
 """Why an operator should check a Duplicate: its rows are gone, or other rows were sent."""

@@ -25,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from lakefold_committer.observability.metrics import operation_of
 from lakefold_log.write.trace_export import provider_of
 from lakefold_log.write.tracing import TRACEPARENT
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Undecodable
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Tagged, Undecodable
 from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class PartitionSpans:
 def _add_result(span: Span, outcome: Outcome) -> None:
     """Adds the version, or the reason of a refusal, to the span."""
     match outcome.result:
-        case Committed(version=version) | Duplicate(version=version):
+        case Committed(version=version) | Tagged(version=version) | Duplicate(version=version):
             span.set_attribute("lakefold.version", version)
         case Rejected(conflict=conflict):
             span.set_attribute("lakefold.other_version", conflict.other_version)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold, of_format
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
@@ -253,7 +253,7 @@ class _Replay:
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
         table, observed = observe(self._format, self._versions, self._prefetcher, table, group)
         gone = gone_of(
-            self._format.requirements(table.state, [entry for entry in group if entry.fault is None]),
+            self._format.requirements(table.state, of_format(self._format, group)),
             table.state,
             observed,
         )
@@ -282,6 +282,7 @@ class _Replay:
             names_parent=case.names_parent,
             clock_us=case.clock_us,
             rules=case.record.rules,
+            recalled=case.answers,
         )
         path = self._versions.path(case.version)
         recorded = RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes, case.record.rules)

@@ -100,7 +100,7 @@ class Case:
             verdict,
             positions=f"{log}@{record.first_offset}-{record.last_offset}" if has_entries else "",
             committed=len(record.committed),
-            refused=len(record.refused),
+            refused=record.refusals,
             differences=tuple(differences),
             notes=notes,
         )

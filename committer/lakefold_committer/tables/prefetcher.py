@@ -12,7 +12,9 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_table.branch_names import MAIN
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -23,14 +25,20 @@ from lakefold_table.errors import (
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
+from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
 from lakefold_table.uri import canonical, is_under
+from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.format import AnyFormat, NewFile, State, Tail
+    from lakefold_committer.fold.fold import Folded
+    from lakefold_protos.lakefold.log_pb2 import Tag
+    from lakefold_table.format import AnyFormat, State, Tail
     from lakefold_table.position import Position
+    from lakefold_table.tag_proposal import TagChange
+
 UP: Final = ".."
 
 
@@ -70,6 +78,8 @@ class Prefetcher:
         self._size_check = size_check
         self._options = options
         self._unwritten: dict[str, bytes] = {}
+        self._unpublished: set[int] = set()
+        self._tags: dict[str, TagChange] = {}
         self._gets = versions.storage if isinstance(versions.storage, GetsTogether) else None
         self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
 
@@ -82,18 +92,29 @@ class Prefetcher:
         if self._syncs is not None:
             self._syncs.sync_others([path for path in paths if path not in self._unwritten])
 
-    def remember(self, files: Iterable[NewFile]) -> None:
-        """Adds files of versions that are folded in memory. They count as written, though they aren't yet."""
-        self._unwritten.update((file.path, file.data) for file in files)
+    def remember(self, folded: Folded) -> None:
+        """Adds what was folded in memory: its version, files and tags count as written, before they are."""
+        if folded.publication is not None:
+            self._unpublished.add(folded.publication.version)
+            self._unwritten.update((file.path, file.data) for file in folded.publication.before)
+        self._tags.update((tag.name, tag) for tag in folded.tags)
 
-    def forget(self, files: Iterable[NewFile]) -> None:
-        """Removes files whose writes have ended."""
-        for file in files:
-            self._unwritten.pop(file.path, None)
+    def forget(self, folded: Folded) -> None:
+        """Removes what was written meanwhile."""
+        if folded.publication is not None:
+            self._unpublished.discard(folded.publication.version)
+            for file in folded.publication.before:
+                self._unwritten.pop(file.path, None)
+        for tag in folded.tags:
+            # A later group may have changed it again, which is not written yet.
+            if self._tags.get(tag.name) is tag:
+                del self._tags[tag.name]
 
     def forget_all(self) -> None:
-        """Removes all files that were to be written, since their versions won't be published."""
+        """Removes all that was to be written, since it won't be."""
         self._unwritten.clear()
+        self._unpublished.clear()
+        self._tags.clear()
 
     def sizes(self, paths: Collection[str], unknown_sizes: Collection[str] = ()) -> Mapping[str, int | None]:
         """Returns the size of each file, None if it is missing or the store refuses its path.
@@ -193,6 +214,39 @@ class Prefetcher:
         stored_at = self._versions.storage.stored_at
         now = time.time_ns() // 1000
         return {path: stored_at(path) or now for path in paths}
+
+    def tags(self, proposed: Sequence[Tag]) -> KnownTags:
+        """Returns the tags and versions that these proposals name, as far as they exist."""
+        files = self._format.refs
+        if not proposed or files is None or self._size_check is SizeCheck.NONE:
+            return NO_TAGS
+        refs = Refs(self._versions.storage)
+        sound = [tag for tag in proposed if name_fault(files, tag) is None]
+        targets = {target_of(tag) for tag in sound if not tag.delete}
+        return KnownTags(
+            {name: self._tag(refs, name) for name in {tag.name for tag in sound}},
+            frozenset(target for target in targets if self._has_version(refs, target)),
+        )
+
+    def _tag(self, refs: Refs, name: str) -> TagTarget | None:
+        unwritten = self._tags.get(name)
+        if unwritten is not None:
+            return unwritten.target
+        try:
+            tag = refs.tag(name)
+        except DamagedError:
+            return TagTarget("", 0)
+        except (UnknownRefError, LocationError):
+            return None
+        return TagTarget("" if tag.branch in {None, MAIN} else tag.branch or "", tag.version)
+
+    def _has_version(self, refs: Refs, target: TagTarget) -> bool:
+        if not target.branch and target.version in self._unpublished:
+            return True
+        try:
+            return refs.has_version(target.version, target.branch or MAIN)
+        except LocationError:
+            return False
 
     def _holds_table(self, root: str) -> bool:
         if self._roots is not None and not is_under(root, self._roots):

@@ -6,19 +6,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import FoldedTable, of_format
+from lakefold_committer.fold.tagging import target_of
 from lakefold_committer.recovery.stored_versions import link_of_summary, own_head, read_summary
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import AnyFormat, Fetched, Requirements, VersionHead, VersionSummary
 from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import is_whole
+from lakefold_table.tag_proposal import tags_of
 from lakefold_table.versions.succession import Link, Succession, succession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_committer.tables.prefetcher import Prefetcher
+    from lakefold_protos.lakefold.log_pb2 import Tag
     from lakefold_table.entry import Entry, Result
     from lakefold_table.position import LogId
+    from lakefold_table.tag_proposal import KnownTags
     from lakefold_table.versions.versions import Versions
 
 NOT_THERE = -1
@@ -32,19 +36,22 @@ def observe(
     table: FoldedTable,
     group: Sequence[Entry],
 ) -> tuple[FoldedTable, Fetched]:
-    """Returns what the format needs to fold this group, and the table with what its older versions did."""
+    """Returns what is needed to fold this group, and the table with what its older versions did."""
+    proposed = tags_of(group)
+    tags = prefetcher.tags(proposed)
     group = of_format(table_format, group)
     needs = table_format.requirements(table.state, group)
     if needs.operations_since is not None:
         table = with_history(table_format, versions, table, needs.operations_since)
         needs = table_format.requirements(table.state, group)
     observed = _fetched(prefetcher, needs)
-    if table.state is not None and _lacks_anything(observed):
+    if table.state is not None and (_lacks_anything(observed) or _lacks_named(proposed, tags)):
         # A store that isn't mounted lacks all files. It may be mounted again, so missing files don't count.
         versions.check_there(table.state.version)
         # The needs are computed again, since files that are listed in portions are read only once.
         observed = _fetched(prefetcher, table_format.requirements(table.state, group))
-    return table, observed
+        tags = prefetcher.tags(proposed)
+    return table, replace(observed, tags=tags)
 
 
 def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:
@@ -85,6 +92,14 @@ def _lacks_anything(observed: Fetched) -> bool:
     if any(None in result.values() for result in results) or not all(observed.folders.values()):
         return True
     return any(NOT_THERE in sizes for sizes in observed.listed.values())
+
+
+def _lacks_named(proposed: Sequence[Tag], known: KnownTags) -> bool:
+    """Returns whether a version that is to be tagged, or a tag that is to be removed, does not exist."""
+    return any(
+        known.tags.get(tag.name) is None if tag.delete else target_of(tag) not in known.versions
+        for tag in proposed
+    )
 
 
 def answers_before(

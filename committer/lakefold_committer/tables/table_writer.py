@@ -22,14 +22,12 @@ from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
+from lakefold_committer.tables.refs import record_branch, write_tags, write_tags_again
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
-from lakefold_table.branch_names import branch_root
 from lakefold_table.entry import Entry, Invalid, Outcome, Result
 from lakefold_table.errors import (
-    DamagedError,
     FencedError,
-    InvalidError,
     LocationError,
     NotATableError,
     OutnumberedError,
@@ -38,12 +36,8 @@ from lakefold_table.errors import (
 )
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
-from lakefold_table.roots import above
-from lakefold_table.storage import open_canonical
-from lakefold_table.storage.base import Put, Storage
-from lakefold_table.uri import is_under
+from lakefold_table.storage.base import Put
 from lakefold_table.versions.lost_answers import Published
-from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -195,36 +189,48 @@ class TableWriter:
         self._ahead = folded.table
         if folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PREPARED)
-            # The next group may be folded before these are written.
-            self._prefetcher.remember(folded.publication.before)
+        # The next group may be folded before these are written.
+        self._prefetcher.remember(folded)
         return Prepared(tuple(group), folded, files)
 
     def put(self, prepared: Prepared, sure: Callable[[], None] | None = None) -> bool:
-        """Publishes what was prepared, in its order. Returns False if another version has its number.
+        """Changes the tags and publishes what was prepared, in its order.
 
-        `sure` waits for the conditions under which the group counts. If it raises, nothing is published, and
-        its error is raised. If the group changes nothing, this checks that the next version doesn't exist: a
-        refusal may only be reported on the newest one. Raises `RetryError` if the store can't be reached: put
-        the same again, or fall back. Raises `StopError` if the table was dropped: open it again.
+        Returns False if another version has its number, or others changed a tag. `sure` waits for the
+        conditions under which the group counts. If it raises, nothing is published, and its error is raised.
+        If the group changes nothing, this checks that the next version doesn't exist: a refusal may only be
+        reported on the newest one. Raises `RetryError` if the store can't be reached: put the same again, or
+        fall back. Raises `StopError` if the table was dropped: open it again.
         """
         with self._seen_dropped():
             return self._put(prepared, sure)
 
     def _put(self, prepared: Prepared, sure: Callable[[], None] | None) -> bool:
-        publication, after = prepared.folded.publication, prepared.folded.table
+        publication, after, tags = prepared.folded.publication, prepared.folded.table, prepared.folded.tags
         if publication is None:
             if sure is not None:
                 sure()
             at = prepared.group[0].position
             # A table of another log was read again since, which is enough: its owner may always be quicker.
             is_read = self._reopened_at == at and misplaced(after.marks, at) is not None
-            return is_read or not self._is_next_published(after, prepared.folded.outcomes)
+            is_late = partial(self._is_next_published, after, prepared.folded.outcomes)
+            return is_read or (write_tags(self._versions.storage, tags, is_late) and not is_late())
         if _has_invalid(prepared.folded.outcomes):
             # An entry may be invalid because versions are missing here that its writer has read.
             self._versions.doubt()
         self._prefetcher.sync(prepared.files)
+        # The version covers the tags' positions, so they are changed first; if it exists, they were.
+        is_taken = partial(self._versions.exists, publication.version)
+        if tags and not is_taken():
+            if sure is not None:
+                sure()
+            if not write_tags(self._versions.storage, tags, is_taken):
+                return False
+        is_first = self._state.state is WriterState.ANNOUNCING
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
+        if is_first:
+            write_tags_again(self._versions.storage, tags)
         self._record_branch(after)
         self._write_files_after(after)
         return True
@@ -232,9 +238,9 @@ class TableWriter:
     def confirm(self, prepared: Prepared) -> GroupResult:
         """Notes that what was prepared is published. Returns the result of its group."""
         self._confirmed = prepared.folded.table
+        self._prefetcher.forget(prepared.folded)
         if prepared.folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PUBLISHED)
-            self._prefetcher.forget(prepared.folded.publication.before)
             if self._recovery is not None:
                 self._recovery.add_published(self._confirmed.uri, prepared.folded.outcomes)
         return prepared.step
@@ -572,29 +578,3 @@ def _without_recorded(table: FoldedTable) -> FoldedTable:
 
 def _has_invalid(outcomes: Sequence[Outcome]) -> bool:
     return any(isinstance(outcome.result, Invalid) for outcome in outcomes)
-
-
-def record_branch(
-    storage: Storage,
-    branch: str,
-    roots: Sequence[str] | None,
-    storage_options: Mapping[str, str] | None = None,
-) -> None:
-    """Writes the file that describes a branch, unless it exists. `storage`: the store of the branch itself.
-
-    A branch is a table of its own, and exists from its first version on. The file is stored at the root of
-    the main branch. Nothing is written if the branch is not stored where its name says (it was copied), or if
-    the root of the main branch is outside of `roots` (None: anywhere). If the file can't be written, a
-    warning is logged: the branch's versions don't need it. Raises `RetryError` if the store can't be reached.
-    """
-    folder = branch_root(branch)
-    main = above(storage.uri, folder)
-    if main == storage.uri or not (roots is None or is_under(main, roots)):
-        return
-    try:
-        recorded = Refs(open_canonical(main, storage_options)).record_branch(branch)
-        why = "its first version doesn't record it"
-    except (InvalidError, DamagedError) as error:
-        recorded, why = False, str(error)
-    if not recorded:
-        LOG.warning("branch not described at the main branch", table=main, branch=branch, why=why)

@@ -62,6 +62,7 @@ from lakefold_table.entry import (
     Outcome,
     RefusedError,
     Rejected,
+    Tagged,
     rolled_back_text,
 )
 from lakefold_table.errors import InvalidError, NotATableError, RetryError, StopError
@@ -491,6 +492,7 @@ def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
         hint = "`lakefold explain` shows what it conflicts with; build the change again on the table as it is"
         message = f"the batch was refused: {result.conflict.message}"
         raise RefusedError(message, outcome=outcome, where=outcome.table, hint=hint)
+    assert not isinstance(result, Tagged)  # noqa: S101 - a batch is no tag
     return result
 
 

@@ -16,7 +16,7 @@ from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import ForeignOutcomes, Trust
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Tagged
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ class _Search:
 
     def _obstacle(self, name: _Name) -> str:
         committed = self._committed.get(name)
-        if committed is not None and isinstance(committed.result, Committed | Duplicate):
+        if committed is not None and isinstance(committed.result, Committed | Tagged | Duplicate):
+            if isinstance(committed.result, Tagged):
+                return f"the tag was set or removed: {committed.position}"
             version = committed.result.version
             return f"it was committed in version {version}: {committed.position}"
         copies = [position for position, copied in self._copies.items() if copied == name]

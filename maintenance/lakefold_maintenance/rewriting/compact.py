@@ -19,7 +19,7 @@ import structlog
 from lakefold_maintenance.planning.plan import RewriteTask, plan
 from lakefold_maintenance.rewriting.engines import InProcess, RewriteEngine
 from lakefold_maintenance.unused_files import remove_files
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
+from lakefold_table.entry import Invalid, Rejected, Result
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Compaction:
         report: CompactionReport,
     ) -> None:
         """Adds an answer to the report. If it is a refusal, the new files are removed."""
-        if isinstance(answer, Committed | Duplicate):
+        if not isinstance(answer, Rejected | Invalid):
             report.tasks += len(results)
             report.rows += sum(result.task.rows for result in results)
             report.bytes += sum(result.task.bytes for result in results)

@@ -57,6 +57,7 @@ class Envelope(_message.Message):
     PROPOSED_AT_FIELD_NUMBER: _builtins.int
     LANCE_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
+    TAG_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
@@ -86,6 +87,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def delta(self) -> Global___DeltaProposal: ...
     @_builtins.property
+    def tag(self) -> Global___Tag: ...
+    @_builtins.property
     def claim(self) -> Global___Claim: ...
     def __init__(
         self,
@@ -100,15 +103,16 @@ class Envelope(_message.Message):
         proposed_at: _timestamp_pb2.Timestamp | None = ...,
         lance: _transaction_pb2.Transaction | None = ...,
         delta: Global___DeltaProposal | None = ...,
+        tag: Global___Tag | None = ...,
         claim: Global___Claim | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "tag", b"tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
-    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "claim"]  # noqa: Y015
+    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "tag", "claim"]  # noqa: Y015
     _WhichOneofArgType_proposal: _TypeAlias = _typing.Literal["proposal", b"proposal"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
@@ -116,6 +120,50 @@ class Envelope(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_proposal) -> _WhichOneofReturnType_proposal | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class Tag(_message.Message):
+    """A proposal to give a version a name, or to remove the name. It makes no version. The envelope's branch is empty
+    and it has no app_id: the tags of all branches are folded with the entries of the main branch.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DELETE_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    UUID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.int
+    """The version that the tag names. Absent if the tag is removed."""
+    delete: _builtins.bool
+    branch: _builtins.str
+    """The branch of the version. Empty: the main branch."""
+    move: _builtins.bool
+    """If the tag exists, it is moved. Otherwise a tag that names another version stays, and the proposal is Invalid."""
+    uuid: _builtins.str
+    """Identifies the proposal, as the uuid of a transaction does."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.int | None = ...,
+        delete: _builtins.bool = ...,
+        branch: _builtins.str = ...,
+        move: _builtins.bool = ...,
+        uuid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "branch", b"branch", "delete", b"delete", "move", b"move", "name", b"name", "uuid", b"uuid", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+
+Global___Tag: _TypeAlias = Tag  # noqa: Y015
 
 @_typing.final
 class DeltaProposal(_message.Message):
@@ -332,6 +380,7 @@ class Outcome(_message.Message):
         ROWS_DELETED_FIELD_NUMBER: _builtins.int
         FIRST_FRAGMENT_ID_FIELD_NUMBER: _builtins.int
         NUM_FRAGMENT_IDS_FIELD_NUMBER: _builtins.int
+        TAG_FIELD_NUMBER: _builtins.int
         version: _builtins.int
         rebased: _builtins.bool
         """Other versions were published after the one it was built on and before this one."""
@@ -339,6 +388,10 @@ class Outcome(_message.Message):
         rows_deleted: _builtins.int
         first_fragment_id: _builtins.int
         num_fragment_ids: _builtins.int
+        tag: _builtins.str
+        """The name of a tag: the proposal was a Tag. It now names `version`, which doesn't contain the proposal, or was
+        removed if that is 0.
+        """
         def __init__(
             self,
             *,
@@ -348,10 +401,11 @@ class Outcome(_message.Message):
             rows_deleted: _builtins.int = ...,
             first_fragment_id: _builtins.int = ...,
             num_fragment_ids: _builtins.int = ...,
+            tag: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["first_fragment_id", b"first_fragment_id", "num_fragment_ids", b"num_fragment_ids", "rebased", b"rebased", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "version", b"version"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["first_fragment_id", b"first_fragment_id", "num_fragment_ids", b"num_fragment_ids", "rebased", b"rebased", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "tag", b"tag", "version", b"version"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -87,7 +87,7 @@ class FoldRecord(_message.Message):
     def rebased(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[_log_pb2.Outcome]:
-        """Every outcome of the range that is not Committed."""
+        """Every outcome of the range that is not Committed, and every Committed of a Tag: no version contains that."""
 
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppBatches]: ...

@@ -25,6 +25,7 @@ from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.start import EARLIEST, MAIN
 from lakefold_reader.versions.stray_files import oldest_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
+from lakefold_table.ref_files import CONSUMER_TAG
 from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown
 from lakefold_table.versions.refs import Refs, UnknownRefError
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 FOLDER: Final = "_lakefold/consumers"
-TAG: Final = "lakefold-consumer-"
+TAG: Final = CONSUMER_TAG
 SUFFIX: Final = ".json"
 FORM: Final = 1
 MOST_BYTES: Final = 64 * 1024

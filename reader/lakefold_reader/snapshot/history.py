@@ -153,7 +153,7 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
         positions=positions,
         entries=len(record.committed),
         operations=record.operations(row.operation),
-        refused=len(record.refused),
+        refused=record.refusals,
         apps=record.apps,
         seconds_to_visible=seconds,
     )

@@ -22,7 +22,7 @@ from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_T
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.row_tracking import high_water_mark
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected, Tagged
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import (
     NO_FILES,
@@ -281,7 +281,7 @@ class RecalledDraft(DeltaDraft):
         """Judges the entry on what the fold saw then, as far as that is known."""
         offset = entry.position.offset
         answer = self._recalling.recorded.answers.get(offset)
-        if answer is None or isinstance(answer, Committed | Duplicate):
+        if answer is None or isinstance(answer, Committed | Tagged | Duplicate):
             self._observed = Fetched(contents=self._contents)
             return super().add(entry)
         if offset in self._recalling.recorded.given:

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected, Tagged
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Accepted, Fetched, RecordedVersion, Requirements
 from lakefold_table.lance.draft import LanceDraft
@@ -146,7 +146,7 @@ class _Draft(LanceDraft):
         answer = self._recalling.answers.get(offset)
         # Releases before this rule folded files that fragments had.
         self._table.keeps_files_apart = not isinstance(answer, Committed)
-        if answer is None or isinstance(answer, Committed | Duplicate):
+        if answer is None or isinstance(answer, Committed | Tagged | Duplicate):
             self._see(self._stored_sizes(entry))
             return super().add(self._with_stored_indices(entry))
         if offset in self._recalling.given or self._by_older_rules(entry, answer):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.json_format import MessageToDict
 
 from lakefold_protos.lakefold import log_pb2
-from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
+from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result, Tagged
 from lakefold_table.errors import DamagedError
 from lakefold_table.position import LogId, Position
 
@@ -47,6 +47,8 @@ def outcome_message(outcome: Outcome) -> log_pb2.Outcome:
     match outcome.result:
         case Committed() as committed:
             message.committed.CopyFrom(_committed_message(committed))
+        case Tagged(version, name):
+            message.committed.CopyFrom(log_pb2.Outcome.Committed(version=version, tag=name))
         case Duplicate(version, rolled_back_by, different_content):
             message.duplicate.CopyFrom(
                 log_pb2.Outcome.Duplicate(
@@ -149,6 +151,8 @@ def _result_value(message: log_pb2.Outcome, position: Position) -> Result:
     match message.WhichOneof("result"):
         case "committed":
             done = message.committed
+            if done.tag:
+                return Tagged(done.version, done.tag)
             return Committed(
                 done.version,
                 done.rebased,

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lakefold.record_pb2 import AppBatches, FoldRecord
 from lakefold_table.allocation import check_allocated
-from lakefold_table.entry import Committed, Outcome, Result
+from lakefold_table.entry import Committed, Outcome, Result, Tagged
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.outcome_messages import outcome_message, outcome_value
 from lakefold_table.position import LogId, Position
@@ -57,7 +57,8 @@ class Batches:
 class Record:
     """The entries of `log` from `first_offset` to `last_offset` that belong to this table, and their answers.
 
-    `committed` and `refused`: the answers by offset; `base_version`: the version that they were folded on.
+    `committed` and `refused`: the answers by offset; `refused` has all that are not part of the version, so
+    tags that were set too. `base_version`: the version that they were folded on.
     Times are log times in microseconds. `epoch` and `rules` are those of the committer. `operation_of`: the
     operation of each committed entry, by offset, if they differ (see `lakefold_table.format.Accepted`);
     otherwise all have the version's operation, and it is empty. `last_digest`: that of the entry at
@@ -85,6 +86,11 @@ class Record:
         if offset in self.committed:
             return self.committed[offset]
         return self.refused[offset].result if offset in self.refused else None
+
+    @property
+    def refusals(self) -> int:
+        """How many entries were refused or are Duplicates."""
+        return sum(not isinstance(outcome.result, Tagged) for outcome in self.refused.values())
 
     def operations(self, operation: str) -> dict[str, int]:
         """Returns how many committed entries had each operation. `operation`: that of the version."""

@@ -16,7 +16,7 @@ from lakefold_table.errors import DamagedError, InvalidError, RetryError, Versio
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
-from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, Storage
+from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, ReplacesKnown, Storage
 from lakefold_table.whole import version_number
 
 if TYPE_CHECKING:
@@ -183,6 +183,52 @@ class Refs:
         self._storage.put(REFS.tag_path(name), [REFS.encode_tag(moved)])
         return moved
 
+    def has_version(self, version: int, branch: str) -> bool:
+        """Returns whether a branch exists and has this version. No name and number raises an error."""
+        try:
+            if branch != MAIN:
+                check_branch_name(branch)
+            version = version_number(version)
+        except InvalidError:
+            return False
+        try:
+            self._size_of(version, branch)
+        except (VersionExpiredError, UnknownRefError):
+            return False
+        return True
+
+    def set_tag(
+        self,
+        name: str,
+        version: int,
+        *,
+        branch: str | None,
+        at_ns: int,
+        is_new: bool,
+        is_late: Callable[[], bool],
+    ) -> bool:
+        """Makes a tag name this version, unless another client changes the tag meanwhile.
+
+        The rest of the tag's file is kept, as far as it can be read. `at_ns`: the time of the change, in
+        nanoseconds since 1970. `is_new`: a tag that exists and names another version is not changed. Returns
+        False without a change in both cases, and if `is_late` returns True, which is called after the tag
+        was read. Raises `VersionExpiredError` if the version doesn't exist.
+        """
+        path, branch = REFS.tag_path(name), _branch_in_file(branch)
+        size = self._size_of(version, branch)
+        data, etag = self._stored(path)
+        old = self._decoded_tag(path, data)
+        is_same = old is not None and (old.version, _branch_in_file(old.branch)) == (version, branch)
+        if is_new and data is not None and not is_same:
+            return False
+        old = old or Tag(version, branch, at_ns)
+        moved = replace(old, version=version, branch=branch, manifest_size=size, updated_ns=at_ns)
+        if is_late():
+            return False
+        if data is None:
+            return self._put_new(path, REFS.encode_tag(moved))
+        return self._replace(path, etag, REFS.encode_tag(moved))
+
     def pin(
         self, name: str, version: int, *, branch: str | None, size: int, metadata: Mapping[str, str]
     ) -> None:
@@ -275,6 +321,34 @@ class Refs:
             return self._storage.put_if_absent(path, [data]) is Put.STORED
         except DoubtfulPutError:
             return self._read_back(path) == data
+
+    def _stored(self, path: str) -> tuple[bytes | None, str]:
+        """Returns a file, None if it doesn't exist, and its etag, which is empty if the store gives none."""
+        try:
+            if isinstance(self._storage, ReplacesKnown):
+                return self._storage.get_with_etag(path)
+            return self._storage.get(path), ""
+        except FileNotFoundError:
+            return None, ""
+
+    def _decoded_tag(self, path: str, data: bytes | None) -> Tag | None:
+        try:
+            return None if data is None else REFS.decode_tag(data, self._where(path))
+        except DamagedError:
+            return None
+
+    def _replace(self, path: str, etag: str, data: bytes) -> bool:
+        """Replaces a file, if it still has this etag and the store supports such a condition."""
+        if etag and isinstance(self._storage, ReplacesKnown):
+            try:
+                return self._storage.replace(path, etag, [data])
+            except DoubtfulPutError:
+                return self._read_back(path) == data
+            except InvalidError:
+                # The server supports no such condition. If it allows no writes, the put raises it again.
+                pass
+        self._storage.put(path, [data])
+        return True
 
     def _read_back(self, path: str) -> bytes:
         try:

@@ -1,0 +1,90 @@
+"""The files of tags and branches that a committer writes: what the fold decided, and what versions show."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from lakefold_table.branch_names import branch_root
+from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
+from lakefold_table.roots import above
+from lakefold_table.storage import open_canonical
+from lakefold_table.uri import is_under
+from lakefold_table.versions.refs import Refs, UnknownRefError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from lakefold_table.storage.base import Storage
+    from lakefold_table.tag_proposal import TagChange
+
+LOG = structlog.get_logger("lakefold.committer")
+
+
+def write_tags(storage: Storage, changes: Iterable[TagChange], is_late: Callable[[], bool]) -> bool:
+    """Sets and removes tags, in order and durably. `storage`: the store of the main branch.
+
+    `is_late` is called before each write, and after what it replaces was read: so a committer that was
+    suspended meanwhile replaces no tag of its successor, if the store can replace files on a condition.
+    Returns False if it returned True, or if another client has changed the tag, or removed the version, since
+    that was read: then the entries are to be folded again. Raises `RetryError` if the store can't be reached.
+    """
+    refs = Refs(storage)
+    for change in changes:
+        if change.target is None:
+            if is_late():
+                return False
+            with suppress(UnknownRefError):
+                refs.delete_tag(change.name)
+            continue
+        branch, version = change.target.branch or None, change.target.version
+        at_ns = change.time_us * 1000
+        try:
+            is_set = refs.set_tag(
+                change.name, version, branch=branch, at_ns=at_ns, is_new=change.is_new, is_late=is_late
+            )
+        except (VersionExpiredError, UnknownRefError):
+            return False
+        if not is_set:
+            return False
+    return True
+
+
+def write_tags_again(storage: Storage, changes: Iterable[TagChange]) -> None:
+    """Sets and removes tags once more after the first version of a new owner is published.
+
+    Until then the owner before it could still change tags, and after that once, if it had begun to.
+    """
+    again = [replace(change, is_new=False) for change in changes]
+    for _ in range(2):
+        if write_tags(storage, again, lambda: False):
+            return
+
+
+def record_branch(
+    storage: Storage,
+    branch: str,
+    roots: Sequence[str] | None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Writes the file that describes a branch, unless it exists. `storage`: the store of the branch itself.
+
+    A branch is a table of its own, and exists from its first version on. The file is stored at the root of
+    the main branch. Nothing is written if the branch is not stored where its name says (it was copied), or if
+    the root of the main branch is outside of `roots` (None: anywhere). If the file can't be written, a
+    warning is logged: the branch's versions don't need it. Raises `RetryError` if the store can't be reached.
+    """
+    folder = branch_root(branch)
+    main = above(storage.uri, folder)
+    if main == storage.uri or not (roots is None or is_under(main, roots)):
+        return
+    try:
+        recorded = Refs(open_canonical(main, storage_options)).record_branch(branch)
+        why = "its first version doesn't record it"
+    except (InvalidError, DamagedError) as error:
+        recorded, why = False, str(error)
+    if not recorded:
+        LOG.warning("branch not described at the main branch", table=main, branch=branch, why=why)

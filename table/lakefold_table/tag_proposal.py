@@ -1,0 +1,113 @@
+"""The proposal to tag a version, which is the same for all formats, and what follows from it.
+
+A tag is a file beside the versions. The fold decides what becomes of it and returns that as a value; the
+committer then writes the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+    from lakefold_table.bitmaps import Bitmap
+    from lakefold_table.entry import Entry
+
+TAG: Final = "tag"
+"""The name of the operation, and of its field of the envelope."""
+ANY_FORMAT: Final = ""
+"""The format of a proposal that every format's tables get."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagProposal:
+    """The proposal that an envelope holds in its field `tag`."""
+
+    tag: Tag
+
+    @classmethod
+    def of(cls, envelope: Envelope) -> TagProposal | None:
+        """Returns the proposal in an envelope, None if it holds another one."""
+        return cls(envelope.tag) if envelope.HasField(TAG) else None
+
+    @property
+    def format(self) -> str:
+        """See `TableProposal`."""
+        return ANY_FORMAT
+
+    @property
+    def uuid(self) -> str:
+        """See `TableProposal`."""
+        return self.tag.uuid
+
+    @property
+    def read_version(self) -> int:
+        """The version that is tagged, 0 if the tag is removed."""
+        return self.tag.version
+
+    @property
+    def operation(self) -> str:
+        """See `TableProposal`."""
+        return TAG
+
+    @property
+    def begins_table(self) -> bool:
+        """See `TableProposal`."""
+        return False
+
+    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
+        """See `TableProposal`."""
+        return {}
+
+    def content(self) -> str:
+        """See `TableProposal`."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TagTarget:
+    """The version that a tag names: its branch, empty for the main branch, and its number."""
+
+    branch: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TagChange:
+    """A tag that is set, or removed if `target` is None.
+
+    `is_new`: the tag did not exist before. `time_us`: the log's time, in microseconds since 1970.
+    """
+
+    name: str
+    target: TagTarget | None
+    is_new: bool
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTags:
+    """What was read of tags for a fold.
+
+    `tags`: what each tag names, None if it does not exist; one whose file can't be read names version 0.
+    `versions`: those that exist.
+    """
+
+    tags: Mapping[str, TagTarget | None]
+    versions: frozenset[TagTarget]
+
+
+NO_TAGS: Final = KnownTags({}, frozenset())
+
+
+def tagged(entry: Entry) -> Tag | None:
+    """Returns what an entry proposes if that is a tag, else None."""
+    return entry.proposal.tag if isinstance(entry.proposal, TagProposal) else None
+
+
+def tags_of(entries: Iterable[Entry]) -> list[Tag]:
+    """Returns the tags that entries propose."""
+    return [tag for entry in entries if (tag := tagged(entry)) is not None]
