@@ -79,7 +79,7 @@ class TagTarget:
 class TagChange:
     """A tag that is set, or removed if `target` is None.
 
-    `is_new`: the tag did not exist before. `time_us`: the log's time, in microseconds since 1970.
+    `is_new`: the tag did not exist before the group. `time_us`: the log's time, in microseconds since 1970.
     """
 
     name: str

@@ -43,6 +43,9 @@ BRANCHES: Final = frozenset({"branch", "early branch"})
 """Kinds that begin a branch."""
 DELETING: Final = frozenset({"delete", "blind delete", "update", "lost deletes"})
 """Kinds that delete rows. A blind one doesn't say which; of a lost one the deletion file isn't there."""
+TAGGED: Final = "Tagged"
+TAG: Final = "tag"
+"""The kind that sets or removes a tag. A removal whose answer was lost finds nothing to remove."""
 REWRITE: Final = "rewrite"
 """The kind that makes several fragments into one, as a compaction does."""
 
@@ -169,6 +172,8 @@ def _of_rows(table: Table, sent: Sent) -> set[str]:
     """Returns the right answers to an entry that adds or deletes rows."""
     if not table.exists:
         return {INVALID}
+    if sent.kind == TAG:
+        return {TAGGED, INVALID} if sent.envelope.tag.delete else {TAGGED}
     if sent.kind in WRONG:
         return {INVALID, REJECTED} if table.harsh else {INVALID}
     if sent.kind == "lost deletes":

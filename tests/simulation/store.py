@@ -189,6 +189,22 @@ class SimulatedStorage:
 
         self._call("put", path, replaced)
 
+    def get_with_etag(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_with_etag`."""
+        return self._call("get", path, lambda: self._memory.get_with_etag(path))
+
+    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`."""
+        data = b"".join(buffers)
+
+        def replaced() -> bool:
+            is_replaced = self._memory.replace(path, etag, [data])
+            if is_replaced:
+                self._store.stored(self.uri, path, self._process)
+            return is_replaced
+
+        return self._call("replace", path, replaced)
+
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
         store, data = self._store, b"".join(buffers)

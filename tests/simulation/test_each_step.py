@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_table.versions.refs import Refs
+from tests.memory_storage import MemoryStorage
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.world import World
 
@@ -165,6 +167,73 @@ def test_asleep_before_it_has_opened_the_table(history: int) -> None:
                 break
             process.awake()
             world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
+            world.finish()
+
+
+def begin_tagging(world: World, *, removed: bool = True) -> None:
+    """A table with three versions, and then tags among entries that make versions.
+
+    `removed`: one is removed. A committer that sleeps just before it creates a tag would create it again.
+    """
+    uri = world.uris[0]
+    for kind in ("create", "new", "new"):
+        world.producer.send(kind, uri, "a", len(world.ledger.sent))
+        live(world, None)
+    world.kill_all()
+    world.producer.send_tag(uri, "x", 1)
+    world.producer.send_tag(uri, "x", 2)
+    world.producer.send("new", uri, "a", 10)
+    world.producer.send_tag(uri, "y", 1)
+    world.producer.send("reserve", uri)
+    world.producer.send_tag(uri, "x", 3)
+    if removed:
+        world.producer.send_tag(uri, "y", None)
+
+
+def possible_versions(world: World, name: str) -> set[int | None]:
+    """What a tag may name, after all entries that are answered, and after each that follows."""
+    versions: set[int | None] = {None}
+    for offset, sent in world.ledger.sent.items():
+        tag = sent.envelope.tag
+        if tag.name == name:
+            version = None if tag.delete else tag.version
+            versions = {version} if offset in world.ledger.reported else {*versions, version}
+    return versions
+
+
+def stored_tags(world: World) -> dict[str, int]:
+    """The tags of the first table."""
+    return {name: tag.version for name, tag in Refs(MemoryStorage(world.uris[0])).tags().items()}
+
+
+def test_killed_at_each_step_while_tags_are_set(*, all_faults: bool) -> None:
+    """What is answered is stored, in the order of the log."""
+    for number in count(1, 1 if all_faults else SPREAD):
+        world = World("simulation-step", Random(number))
+        with world.begun():
+            begin_tagging(world)
+            steps = live(world, number)
+            for name in ("x", "y"):
+                assert stored_tags(world).get(name) in possible_versions(world, name)
+            world.finish()
+            assert stored_tags(world) == {"x": 3}
+        if steps < number:
+            break
+
+
+def test_asleep_at_each_step_while_tags_are_set(*, all_faults: bool) -> None:
+    """It sets no tag any more when it wakes up and another has set it."""
+    for number in count(1, 1 if all_faults else SPREAD):
+        world = World("simulation-step", Random(number))
+        with world.begun():
+            begin_tagging(world, removed=False)
+            process = live_and_sleep(world, number)
+            if not process.asleep:
+                break
+            assert stored_tags(world) == {"x": 3, "y": 1}
+            process.awake()
+            world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
+            assert stored_tags(world) == {"x": 3, "y": 1}
             world.finish()
 
 

@@ -98,7 +98,7 @@ class Folded:
     """The next table, outcomes for the entries in order, and the file to publish (None: nothing changed).
 
     `ahead`: how many entries have a log time that is too far ahead of the committer's clock to be used.
-    `tags`: the changes to the table's tags, in the order of the log.
+    `tags`: the last change of each of the table's tags.
     """
 
     table: FoldedTable

@@ -49,13 +49,12 @@ class Tagging:
         self._state = state
         self._known = known
         self._recalled = recalled or {}
-        self._now: dict[str, TagTarget | None] = {}
-        self._changes: list[TagChange] = []
+        self._changes: dict[str, TagChange] = {}
 
     @property
     def changes(self) -> tuple[TagChange, ...]:
-        """The changes so far, in the order of the log."""
-        return tuple(self._changes)
+        """The last change of each tag so far."""
+        return tuple(self._changes.values())
 
     def answer(self, entry: Entry, tag: Tag, time_us: int, making: int | None) -> Result | None:
         """Returns the answer to an entry that proposes this tag, and notes the change.
@@ -72,14 +71,14 @@ class Tagging:
         fault = self._fault(entry, tag) or self._conflict(tag, target)
         if fault is not None:
             return fault
-        is_new = target is not None and self._target(tag.name) is None
-        self._changes.append(TagChange(tag.name, target, is_new, time_us))
-        self._now[tag.name] = target
+        is_new = self._known.tags.get(tag.name) is None
+        self._changes[tag.name] = TagChange(tag.name, target, is_new, time_us)
         return Tagged(0 if target is None else target.version, tag.name)
 
     def _target(self, name: str) -> TagTarget | None:
         """Returns what a tag names at this point of the log, None if it does not exist."""
-        return self._now[name] if name in self._now else self._known.tags.get(name)
+        change = self._changes.get(name)
+        return self._known.tags.get(name) if change is None else change.target
 
     def _fault(self, entry: Entry, tag: Tag) -> Invalid | None:
         """Returns why no table, or not this one, can have what is proposed; None if it can."""

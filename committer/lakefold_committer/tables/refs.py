@@ -25,7 +25,7 @@ LOG = structlog.get_logger("lakefold.committer")
 
 
 def write_tags(storage: Storage, changes: Iterable[TagChange], is_late: Callable[[], bool]) -> bool:
-    """Sets and removes tags, in order and durably. `storage`: the store of the main branch.
+    """Sets and removes tags durably. `storage`: the store of the main branch.
 
     `is_late` is called before each write, and after what it replaces was read: so a committer that was
     suspended meanwhile replaces no tag of its successor, if the store can replace files on a condition.
@@ -53,14 +53,15 @@ def write_tags(storage: Storage, changes: Iterable[TagChange], is_late: Callable
     return True
 
 
-def write_tags_again(storage: Storage, changes: Iterable[TagChange]) -> None:
+def write_tags_again(storage: Storage, changes: Iterable[TagChange], is_late: Callable[[], bool]) -> None:
     """Sets and removes tags once more after the first version of a new owner is published.
 
     Until then the owner before it could still change tags, and after that once, if it had begun to.
+    `is_late`: whether this owner has a successor by now.
     """
     again = [replace(change, is_new=False) for change in changes]
     for _ in range(2):
-        if write_tags(storage, again, lambda: False):
+        if write_tags(storage, again, is_late):
             return
 
 

@@ -230,7 +230,9 @@ class TableWriter:
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
         if is_first:
-            write_tags_again(self._versions.storage, tags)
+            write_tags_again(
+                self._versions.storage, tags, partial(self._versions.exists, publication.version + 1)
+            )
         self._record_branch(after)
         self._write_files_after(after)
         return True
