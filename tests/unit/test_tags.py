@@ -9,6 +9,8 @@ import pytest
 
 from lakefold_committer.fold.tagging import Tagging
 from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
@@ -20,13 +22,15 @@ from lakefold_table.position import LogId, Position
 from lakefold_table.tag_proposal import NO_TAGS
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, opened
+from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
+from tests.replaying import Listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer, Put
+    from lakefold_table.versions.lost_answers import Published
 
 T = TypeVar("T")
 NAME = "tags"
@@ -286,6 +290,45 @@ def test_a_committer_that_was_suspended_changes_no_tag_of_its_successor(table: T
     with pytest.raises(FencedError):
         results(table, tag("x", 2, move=True), first=5)
     assert tags() == {"x": 3, "y": 1}
+
+
+def test_a_new_owner_sets_its_tags_again_once_its_first_version_is_published(
+    table: TableWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner before it may still write until then."""
+    results(table, tag("x", 1))
+    publish = Versions.publish
+
+    def publish_late(versions: Versions, *arguments: Any) -> Published:  # noqa: ANN401 - as `publish` has them
+        Refs(MemoryStorage(HERE)).update_tag("x", 2)
+        return publish(versions, *arguments)
+
+    monkeypatch.setattr(Versions, "publish", publish_late)
+    assert results(opened(HERE), tag("x", 3, move=True), first=4) == [Tagged(3, "x")]
+    assert tags() == {"x": 3}
+
+
+@pytest.mark.parametrize("sizes", [(1,) * 7, (7,), (2, 3, 2), (3, 1, 3)])
+def test_versions_that_record_tags_are_the_same_when_they_are_folded_again(
+    table: TableWriter, sizes: tuple[int, ...]
+) -> None:
+    proposals = [
+        tag("x", 1),
+        tag("x", 2),
+        rows("c", 3),
+        tag("y", delete=True),
+        tag("x", 2, move=True),
+        tag("x", delete=True),
+        rows("d", 3),
+    ]
+    written = [begin(), rows("a"), rows("b", 2), *proposals]
+    offset = 3
+    for size in sizes:
+        results(table, *written[offset : offset + size], first=offset)
+        offset += size
+    replays = list(replay(versions_at(HERE), Listed(entries(written, 0)), HERE))
+    assert {each.verdict for each in replays} == {Verdict.SAME}
+    assert (sum(each.committed for each in replays), sum(each.refused for each in replays)) == (5, 2)
 
 
 class Died(BaseException):
