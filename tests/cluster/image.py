@@ -23,6 +23,8 @@ ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = ROOT / "deploy/Dockerfile"
 NAMES: Final = {"committer": "lakefold", "maintainer": "lakefold-maintainer"}
 """The targets of the Dockerfile, with the names of their images."""
+PACKAGES: Final = ("packages", "packages-with-pylance")
+"""The stages that a change of the code leaves as they are. By their names the next build has their layers."""
 
 
 def version() -> str:
@@ -41,17 +43,21 @@ def build_images(folder: Path) -> list[Path]:
     content = digest(DOCKERFILE, *_copied())
     archives = {target: folder / f"{name}-{content}.tar" for target, name in NAMES.items()}
     if not all(archive.exists() for archive in archives.values()):
+        for target in PACKAGES:
+            _build(folder, target, f"lakefold-{target}:{version()}")
         for target, archive in archives.items():
-            _build(folder, target, archive)
+            tag = f"{NAMES[target]}:{version()}"
+            _build(folder, target, tag)
+            _write_archive(folder, tag, archive, image_name(target))
         for old in {*folder.glob("lakefold-*.tar")} - {*archives.values()}:
             old.unlink()
-        # Each build leaves 3 GB of images without a name, which no later one uses: its files are others.
+        # Each build leaves images without a name, which no later one uses: its files are others.
         run("buildah", *storage_options(folder), "rmi", "--prune")
     return [*archives.values()]
 
 
-def _build(folder: Path, target: str, archive: Path) -> None:
-    buildah, tag = ["buildah", *storage_options(folder)], f"{NAMES[target]}:{version()}"
+def _build(folder: Path, target: str, tag: str) -> None:
+    buildah = ["buildah", *storage_options(folder)]
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "pip.conf"
         settings.write_text(_pip_settings())
@@ -65,9 +71,12 @@ def _build(folder: Path, target: str, archive: Path) -> None:
             # A build that is interrupted leaves its containers, which are mounted.
             run(*buildah, "rm", "--all")
             raise
+
+
+def _write_archive(folder: Path, tag: str, archive: Path, name: str) -> None:
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)
-    run(*buildah, "push", "--quiet", tag, f"docker-archive:{part}:{image_name(target)}")
+    run("buildah", *storage_options(folder), "push", "--quiet", tag, f"docker-archive:{part}:{name}")
     part.rename(archive)
 
 

@@ -90,6 +90,21 @@ def test_the_image_copies_what_exists_and_nothing_else() -> None:
     assert sorted(path.removeprefix("./") for path in copied) == sorted(let_in)
 
 
+def test_a_change_of_the_code_leaves_the_layers_of_the_packages_as_they_are() -> None:
+    before = DOCKERFILE[: DOCKERFILE.index("\nFROM packages AS code")]
+    assert " ".join(COPIED.findall(before)).split() == [
+        "pyproject.toml",
+        "requirements.lock",
+        "deploy/image",
+    ]
+    # The code is a layer of its own in each image, above the packages.
+    for image in re.split(r"^FROM run AS ", DOCKERFILE, flags=re.MULTILINE)[1:]:
+        assert [line.split("=")[1].split()[0] for line in re.findall(r"^COPY .+$", image, re.MULTILINE)] in (
+            ["packages", "code"],
+            ["packages-with-pylance", "code"],
+        )
+
+
 def test_every_package_of_the_wheel_is_copied() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
     packages = {path.split("/")[0] for path in build["targets"]["wheel"]["packages"]}

@@ -1,6 +1,6 @@
 """What the Dockerfile does, done in an empty virtual environment: no image is built for the tests.
 
-The files that the Dockerfile copies are copied, its only command is run, and the committer that comes out is
+The files that the Dockerfile copies are copied, its commands are run, and the committer that comes out is
 started, asked and stopped as an orchestrator would.
 """
 
@@ -51,11 +51,17 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     joined = re.sub(r"\\\n\s*|--mount=\S+ *", "", DOCKERFILE)
     run = re.findall(r"^RUN (.+)$", joined, re.MULTILINE)
     assert run == [
-        "deploy/image/install.sh /src /lakefold",
-        "rm -rf /lakefold && deploy/image/install.sh /src /lakefold with-pylance",
+        "deploy/image/packages.sh /src /lakefold",
+        "deploy/image/packages.sh /src /lakefold with-pylance",
+        "deploy/image/code.sh /src /lakefold /code",
     ]
-    command = run[0].replace("/src", str(context)).replace(" /lakefold", f" {target}").split()
-    subprocess.run(command, cwd=context, check=True, env=_environment(PYTHON=sys.executable))
+    code = tmp_path_factory.mktemp("code")
+    names = {"/src": context, "/lakefold": target, "/code": code}
+    for command in (run[0], run[2]):
+        words = [str(names.get(word, word)) for word in command.split()]
+        subprocess.run(words, cwd=context, check=True, env=_environment(PYTHON=sys.executable))
+    assert "COPY --from=code /code/lakefold /lakefold" in DOCKERFILE
+    shutil.copytree(code / target.relative_to("/"), target, dirs_exist_ok=True)
     return target
 
 
