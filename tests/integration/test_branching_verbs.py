@@ -30,7 +30,7 @@ class Table:
         patch: pytest.MonkeyPatch,
     ) -> None:
         self.path = str(folder / "flights")
-        self._options = options
+        self.options = options
         self._output = output
         for name in ("bootstrap_servers", "transactions_topic", "outcomes_topic"):
             patch.setenv(f"LAKEFOLD_{name.upper()}", str(options[name]))
@@ -41,7 +41,7 @@ class Table:
 
     def append(self, ids: list[int], app_id: str | None = None, batch_id: int | None = None) -> Any:  # noqa: ANN401 - a report
         return lakefold.append(
-            self.path, pa.table({"id": ids}), app_id=app_id, batch_id=batch_id, **self._options
+            self.path, pa.table({"id": ids}), app_id=app_id, batch_id=batch_id, **self.options
         )
 
     def ids(self, **version: Any) -> list[int]:  # noqa: ANN401 - as `lakefold.open` takes it
@@ -128,6 +128,9 @@ def test_a_branch_begins_at_a_version_and_goes_on_by_itself(table: Table) -> Non
     table.run("branch", "next", "--branch", "audit")
     assert table.ids(branch="next") == [1, 2]
     assert set(lance.dataset(table.path).branches.list()) == {"audit", "next"}
+    written = lakefold.append(f"{table.path}/tree/audit", pa.table({"id": [5]}), **table.options)
+    assert (written.kind, written.version) == ("committed", begin + 1)
+    assert (table.ids(branch="audit"), table.ids(branch="next")) == ([1, 2, 5], [1, 2])
     assert table.ids() == [1, 2, 3, 4]
 
 
