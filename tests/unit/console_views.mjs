@@ -14,6 +14,8 @@ class Element extends Node_ {
   constructor(tag) { super(); this.tag = tag; this.attributes = {}; this.children = []; }
   setAttribute(name, value) { this.attributes[name] = String(value); }
   append(...children) { this.children.push(...children); }
+  replaceChildren(...children) { this.children = children; }
+  get firstChild() { return this.children[0]; }
   get textContent() { return this.children.map((child) => child.textContent).join(" "); }
   *all() {
     yield this;
@@ -38,6 +40,8 @@ class Plot {
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const views = await import(new URL("views.js", folder));
 const given = JSON.parse(readFileSync(0, "utf8"));
+const plots = new Element("div");
+views.plots(given.activity, Plot, plots);
 const made = {
   overview: [views.overviewCards(given.overview), views.committerChanges(given.overview.committer)],
   uncounted: [...views.problems(given.uncounted).map((text) => new Text(text)), views.overviewCards(given.uncounted)],
@@ -46,11 +50,11 @@ const made = {
   kept: [views.kept(given.kept)],
   tables: [views.tableList(given.tables, new Set([given.tables.tables[0].table]))],
   none: [views.tableList({ total: 0, tables: [], problem: "" }, new Set())],
-  plots: views.plots(given.activity, Plot),
+  plots: [plots],
   table: views.tableHead(given.table),
   versions: [views.versions(given.versions, given.table.table, "")],
   fragments: views.fragments(given.fragments),
-  graph: [views.graph(given.table)],
+  graph: [views.graph(given.table, given.table.table)],
   consumers: [views.consumers(given.table)],
   schema: views.schema(given.table, given.schemas),
   proposal: views.proposal(given.proposal),

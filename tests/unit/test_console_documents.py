@@ -31,6 +31,7 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.view import BatchColumns
+from lakefold_log.read.outcome_feed import ReportedOutcome
 from lakefold_maintenance.planning.policy import MaintenancePolicy
 from lakefold_reader.as_json import plain_kept
 from lakefold_reader.consumers.expire_versions import plan
@@ -483,6 +484,23 @@ def test_the_list_has_both_formats_and_finds_by_name(catalog: TableCatalog, lanc
     assert (listed[delta]["version"], listed[delta]["rows"], listed[delta]["consumers"]) == (1, 2, [])
     assert [row["name"] for row in catalog.page(0, 50, "DELTA")["tables"]] == ["delta"]
     assert catalog.page(1, 1, order="name")["total"] == 2
+
+
+def test_a_branch_that_a_writer_names_by_its_folder_is_no_table_of_the_list(tmp_path: Path) -> None:
+    uri, activity = canonical(tmp_path / "t"), Activity()
+    Folded(open_storage(uri))
+    tree, branch = canonical(tmp_path / "tree" / "t"), f"{uri}/tree/audit"
+    catalog = TableCatalog((canonical(tmp_path),), OPTIONS, activity)
+    try:
+        catalog.refresh_names()
+        for number, table in enumerate((branch, tree)):
+            outcome = Outcome(Position(LOG, number, TOPIC), table, Committed(2))
+            activity.add([ReportedOutcome(outcome, 0)])
+        assert [row["table"] for row in catalog.page(0, 10, order="name")["tables"]] == [uri, tree]
+        catalog.refresh_names()
+        assert catalog.count == 2
+    finally:
+        catalog.close()
 
 
 def test_a_table_that_can_not_be_read_is_a_row_with_the_reason(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ async function tables(parameters, number) {
     if (Date.now() - shown.plottedAt > PLOTS_MS && window.uPlot) {
       shown.plottedAt = Date.now();
       const series = await fetched("activity");
-      if (shown.number === number) plots.replaceChildren(...views.plots(series, window.uPlot));
+      if (shown.number === number) views.plots(series, window.uPlot, plots);
     }
     if (page.tables.some((row) => row.loading)) later(new Set());
   };
@@ -132,7 +132,7 @@ async function table(parameters, number) {
     // What has the focus stays if nothing has changed.
     if (text === seen) return;
     head.replaceChildren(...views.tableHead(current).filter(Boolean));
-    refs.replaceChildren(views.graph(current), ...current.branches.slice(0, 20).map((each) => views.link(`versions of ${each.name}`, "table", { uri, branch: each.name })));
+    refs.replaceChildren(views.graph(current, uri));
     readers.replaceChildren(views.consumers(current));
     const shownBranch = current.branches.find((each) => each.name === branch);
     const newestOf = branch ? (shownBranch ? shownBranch.version : null) : current.version;
@@ -271,8 +271,10 @@ function listen() {
 
 // The address names the view, so this link must not change it.
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-// A plot keeps the colours that it was drawn in.
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown.plottedAt = 0; later(new Set()); });
+// A plot keeps the colours and the width that it was drawn in.
+const redraw = () => { shown.plottedAt = 0; later(new Set()); };
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+window.addEventListener("resize", redraw);
 window.addEventListener("hashchange", () => { show(); main.focus(); });
 setInterval(() => { if (shown.follows && !document.hidden) later(new Set()); }, FILES_MS);
 show();

@@ -28,12 +28,12 @@ export function link(text, name, parameters) {
   return make("a", { href: address(name, parameters) }, text);
 }
 
-/** Returns a table. A column is its title, the function that makes a cell, and whether it is a number. */
+/** Returns a table. A column is its title, the function that makes a cell, and its kind: true for numbers, "wide" for sentences. */
 export function grid(caption, columns, rows, rowClass = () => "") {
-  const head = make("tr", {}, columns.map(([title, , numeric]) =>
-    make("th", { scope: "col", class: numeric ? "number" : null }, title)));
-  const body = rows.map((row) => make("tr", { class: rowClass(row) || null }, columns.map(([, cell, numeric]) =>
-    make("td", { class: numeric ? "number" : "text" }, cell(row)))));
+  const kindOf = (kind) => (kind === true ? "number" : kind ? `text ${kind}` : "text");
+  const head = make("tr", {}, columns.map(([title, , kind]) => make("th", { scope: "col", class: kindOf(kind) }, title)));
+  const body = rows.map((row) => make("tr", { class: rowClass(row) || null }, columns.map(([, cell, kind]) =>
+    make("td", { class: kindOf(kind) }, cell(row)))));
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, body)));
 }
@@ -54,7 +54,7 @@ export function time(milliseconds) {
 /** Returns an outcome as a short text with its reason. */
 export function outcome(last, uri) {
   if (!last) return make("span", { class: "faint" }, "none in the last hour");
-  const text = last.message ? ` ${last.message.slice(0, 160)},` : last.version ? ` version ${last.version},` : "";
+  const text = last.message ? ` ${last.message.slice(0, 160)},` : last.version ? ` version ${count(last.version)},` : "";
   return make("span", {}, make("a", {
     class: `kind ${last.kind}`, href: address("proposal", { uri, proposal: last.position, branch: last.branch }),
   }, last.kind), text, " ", time(last.time * 1000));
@@ -63,8 +63,8 @@ export function outcome(last, uri) {
 /** Returns why a table is parked, or null. */
 function parked(rows) {
   return rows.length === 0 ? null : make("div", {}, rows.map((each) => make("div", { class: "parked" },
-    `parked for ${seconds(each.seconds)}${each.branch ? ` (branch ${each.branch})` : ""}: ${each.reason}. ${each.hint} `,
-    `${count(each.entries)} entries wait.`)));
+    `parked for ${seconds(each.seconds)}${each.branch ? ` (branch ${each.branch})` : ""}: ${each.reason}.${each.hint ? ` ${each.hint}.` : ""} `,
+    `Entries that wait: ${count(each.entries)}.`)));
 }
 
 /** Returns a number of entries that wait, which may not be known. */
@@ -139,7 +139,7 @@ export function tableList(page, fresh) {
   }
   return grid(`${count(page.total)} tables`, [
     ["table", (row) => make("div", {}, link(row.name, "table", { uri: row.table }),
-      row.error ? make("div", { class: "rejected" }, row.error) : null, parked(row.parked))],
+      row.error ? make("div", { class: "rejected" }, row.error) : null, parked(row.parked)), "medium"],
     ["format", (row) => row.format || "–"],
     ["version", (row) => count(row.version), true],
     ["rows", (row) => count(row.rows), true],
@@ -148,20 +148,21 @@ export function tableList(page, fresh) {
     ["waiting (partition)", (row) => (row.loading ? "–" : `${waiting(row.waiting)} (${waiting(row.partition_lag)})`), true],
     ["outcomes/s", (row) => rate(row.activity.rate), true],
     ["log to visible", (row) => seconds(row.seconds_to_visible), true],
-    ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table))],
-    ["consumers", (row) => (row.consumers && row.consumers.length ? make("div", {}, readers(row.consumers)) : "–")],
+    ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table)), "medium"],
+    ["consumers", (row) => (row.consumers && row.consumers.length ? make("div", {}, readers(row.consumers)) : "–"), "medium"],
   ], page.tables, (row) => (fresh.has(row.table) ? "new" : ""));
 }
 
-/** Returns the plots of the last hour. `uPlot` is the charting library. */
-export function plots(series, uPlot) {
+/** Draws the plots of the last hour, as wide as the element has room for them. `uPlot` is the charting library. */
+export function plots(series, uPlot, element) {
   const ink = getComputedStyle(document.documentElement);
   const colour = (name) => ink.getPropertyValue(name).trim();
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui" };
-  const plot = (title, lines, unit, root) => {
+  const hours = (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }));
+  const plot = (lines, unit, root, width) => {
     const options = {
-      width: 380, height: 170, legend: { show: true, live: false }, cursor: { show: false },
-      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : unit(tick))) }],
+      width, height: 170, legend: { show: true, live: false }, cursor: { show: false },
+      axes: [{ ...axis, size: 30, values: hours }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : unit(tick))) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, low || 0) * 1.1 || 1] } },
       series: [{}, ...lines.map(([label, values, name]) => ({
         label, stroke: colour(name), width: 1.5, spanGaps: true,
@@ -171,17 +172,18 @@ export function plots(series, uPlot) {
     };
     return new uPlot(options, [series.time, ...lines.map(([, values]) => values)], root);
   };
-  return [
+  const drawn = [
     ["outcomes per second", [["committed", series.committed, "--good"], ["duplicate", series.duplicate, "--warn"],
       ["rejected or invalid", series.rejected.map((value, index) => value + series.invalid[index]), "--bad"]], rate],
     ["rows per second", [["rows", series.rows, "--link"]], (value) => format.short(value)],
-    ["seconds from log to visible (of sampled versions)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
+    ["seconds from log to visible (samples)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
     ["entries without an outcome (lag)", [["lag", series.lag, "--link"]], (value) => format.short(value)],
   ].map(([title, lines, unit]) => {
     const root = make("figure", { class: "plot", role: "img", "aria-label": `${title}, last hour` }, make("figcaption", {}, title));
-    plot(title, lines, unit, root);
-    return root;
+    return [root, lines, unit];
   });
+  element.replaceChildren(...drawn.map(([root]) => root));
+  for (const [root, lines, unit] of drawn) plot(lines, unit, root, root.firstChild.clientWidth);
 }
 
 /** Returns bars, one for each group of fragments. */
@@ -189,7 +191,7 @@ export function bars(title, groups, bad) {
   const most = Math.max(1, ...groups.map((group) => group.number));
   const rows = groups.map((group, index) => drawn("g", { transform: `translate(0 ${index * 22})` },
     drawn("text", { x: 0, y: 15 }, group.name),
-    drawn("rect", { x: 130, y: 3, height: 15, width: Math.max(group.number ? 2 : 0, (group.number / most) * 200), class: `bar ${bad ? "bad" : ""}` }),
+    drawn("rect", { x: 130, y: 3, height: 15, width: Math.max(group.number ? 2 : 0, (group.number / most) * 200), class: `bar ${bad && group.name !== "none" ? "bad" : ""}` }),
     drawn("text", { x: 138 + (group.number / most) * 200, y: 15 }, count(group.number))));
   const label = `${title}: ${groups.map((group) => `${group.name}: ${group.number}`).join(", ")}`;
   return make("figure", { class: "plot" }, make("figcaption", {}, title),
@@ -236,29 +238,58 @@ export function versions(page, uri, branch) {
 }
 
 /** Returns tags and branches as a graph: a line for each branch, from the version that it began with. */
-export function graph(table) {
+export function graph(table, uri) {
   const branches = [{ name: "main", version: table.version, from: null, parent: null }, ...table.branches.slice(0, 20).map((each) => ({
     name: each.name, version: each.version, from: each.parent_version, parent: each.parent_branch || "main" }))];
   const tags = table.tags.slice(0, 40);
   const most = Math.max(1, ...branches.map((each) => each.version || 0), ...tags.map((tag) => tag.version));
   const x = (version) => 140 + ((version || 0) / most) * 560;
-  const y = (name) => 24 + Math.max(0, branches.findIndex((each) => each.name === (name || "main"))) * 44;
+  // The names of tags are above their branch, in as many lines as it takes that none covers another.
+  const placed = branches.map((each) => namesInLines(tags.filter((tag) => (tag.branch || "main") === each.name), x));
+  const heights = placed.map((lines) => Math.max(44, 30 + 15 * lines.length));
+  const y = (name) => {
+    const index = Math.max(0, branches.findIndex((each) => each.name === (name || "main")));
+    return heights.slice(0, index + 1).reduce((sum, each) => sum + each, 0) - 14;
+  };
   const shapes = branches.flatMap((each) => {
     const start = each.from === null ? 0 : each.from;
+    const end = Math.max(x(each.version), x(start) + 8);
     const fork = each.parent === null ? [] : [drawn("path", { class: "line", d: `M${x(start)} ${y(each.parent)}L${x(start)} ${y(each.name)}` })];
-    return [...fork, drawn("path", { class: "line", d: `M${x(start)} ${y(each.name)}L${Math.max(x(each.version), x(start) + 8)} ${y(each.name)}` }),
-      drawn("text", { x: 0, y: y(each.name) + 4 }, each.name.slice(0, 20)),
-      drawn("circle", { class: "dot", r: 5, cx: Math.max(x(each.version), x(start) + 8), cy: y(each.name) }),
-      drawn("text", { x: Math.max(x(each.version), x(start) + 8) + 9, y: y(each.name) + 4 }, each.version === null ? "no version" : each.version)];
+    return [...fork, drawn("path", { class: "line", d: `M${x(start)} ${y(each.name)}L${end} ${y(each.name)}` }),
+      drawn("text", { x: 0, y: y(each.name) + 4 }, shortened(each.name), drawn("title", {}, each.name)),
+      drawn("circle", { class: "dot", r: 5, cx: end, cy: y(each.name) }),
+      drawn("text", { x: end + 9, y: y(each.name) + 4 }, each.version === null ? "no version" : each.version)];
   });
-  const marks = tags.map((tag) => drawn("g", {}, drawn("path", { class: "tag", d: `M${x(tag.version)} ${y(tag.branch) - 4}l-5 -8h10z` }),
-    drawn("title", {}, `${tag.name}: version ${tag.version}`)));
+  const marks = placed.flatMap((lines, index) => lines.flatMap((line, height) => line.map((tag) => {
+    const top = y(branches[index].name) - 14 - 15 * height;
+    return drawn("g", {}, drawn("path", { class: "tag", d: `M${x(tag.version)} ${top + 10}l-5 -8h10z` }),
+      height ? drawn("path", { class: "stem", d: `M${x(tag.version)} ${top + 8}V${top + 10 + 15 * height}` }) : "",
+      drawn("text", { x: x(tag.version) + 8, y: top + 9 }, shortened(tag.name)), drawn("title", {}, `${tag.name}: version ${tag.version}`));
+  })));
   const names = tags.map((tag) => make("span", { class: "chip" }, `${tag.name}: version ${tag.version}${tag.branch ? ` of ${tag.branch}` : ""}`));
+  const others = branches.slice(1).map((each) => make("span", { class: "chip" }, link(`versions of ${each.name}`, "table", { uri, branch: each.name })));
   const hidden = table.tags.length + table.branches.length - tags.length - branches.length + 1;
-  return make("div", {}, make("figure", { class: "plot" }, make("figcaption", {}, "branches, and the versions that tags name"),
-    drawn("svg", { viewBox: `0 0 760 ${branches.length * 44 + 10}`, role: "img",
+  return make("div", {}, make("figure", { class: "plot", tabindex: "0" }, make("figcaption", {}, "branches, and the versions that tags name"),
+    drawn("svg", { class: "graph", viewBox: `0 0 760 ${y(branches.at(-1).name) + 14}`, role: "img",
       "aria-label": `branches: ${branches.map((each) => each.name).join(", ")}` }, ...shapes, ...marks)),
-    make("p", {}, names), hidden > 0 ? make("p", { class: "faint" }, `${hidden} more are not drawn; lakefold refs lists all.`) : null);
+    names.length ? make("p", {}, names) : null, others.length ? make("p", {}, others) : null,
+    hidden > 0 ? make("p", { class: "faint" }, `${hidden} more are not drawn; lakefold refs lists all.`) : null);
+}
+
+function shortened(name) {
+  return name.length > 20 ? `${name.slice(0, 19)}…` : name;
+}
+
+/** Returns tags in lines, in which no name covers the next one. A letter is about 7 wide. */
+function namesInLines(tags, x) {
+  const lines = [];
+  for (const tag of [...tags].sort((one, other) => other.version - one.version)) {
+    const end = x(tag.version) + 16 + 7 * shortened(tag.name).length;
+    const free = lines.find((line) => x(line.at(-1).version) - 6 > end);
+    if (free) free.push(tag);
+    else lines.push([tag]);
+  }
+  return lines;
 }
 
 /** Returns the parts of a table's page that its newest version determines. */
@@ -343,7 +374,7 @@ export function proposal(explanation) {
       make("li", { class: text ? null : "none" }, make("strong", {}, name), make("div", {}, text || "–")))),
     make("dl", {}, facts.filter(([, text]) => text).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
     ...evidence(explanation.evidence),
-    make("p", {}, "The same in a terminal:"), make("pre", {}, make("code", {}, explanation.command)),
+    make("p", {}, "The same in a terminal:"), make("pre", {}, make("code", {}, words(explanation.command))),
   ];
 }
 
@@ -387,6 +418,11 @@ function conflictBar(fragment) {
     ...marks(fragment.others, 2, 10, "others"), ...marks(fragment.ours, 12, 10, "ours"), ...both);
 }
 
+/** Returns a command whose lines end between its words only. */
+function words(command) {
+  return command.split(" ").flatMap((word, index) => [index ? " " : "", make("span", { class: "word" }, word)]);
+}
+
 function chips(ids) {
   if (!ids || !ids.length) return null;
   const shown = ids.slice(0, 50).map((id) => make("span", { class: "chip" }, id));
@@ -399,13 +435,13 @@ export function letters(page) {
   return make("div", {}, page.left_out ? make("p", { class: "faint" }, `${count(page.left_out)} older ones are not shown; lakefold redrive lists all.`) : null,
     grid("refused proposals, the newest first", [
       ["time", (letter) => time(format.millis(letter.time))],
-      ["table", (letter) => letter.table],
+      ["table", (letter) => (letter.table ? link(letter.table, "table", { uri: letter.table }) : "–"), "medium"],
       ["proposal", (letter) => link(letter.app_id ? `${letter.app_id}:${letter.batch_id}` : letter.uuid || "not a proposal", "proposal", {
         uri: letter.table, branch: letter.branch, proposal: `${letter.position.topic}/${letter.position.partition}@${letter.position.offset}` })],
       ["operation", (letter) => letter.operation || "–"],
-      ["reason", (letter) => letter.reason],
+      ["reason", (letter) => letter.reason, "wide"],
       ["what to do", (letter) => make("div", {}, letter.hint || letter.obstacle || "correct the cause, then send it again:",
-        letter.command ? make("div", {}, make("code", {}, letter.command)) : null)],
+        letter.command ? make("div", {}, make("code", {}, words(letter.command))) : null), "wide"],
     ], page.letters));
 }
 
@@ -434,7 +470,7 @@ export function log(overview) {
   const committer = overview.committer;
   return [
     make("h1", {}, `Log: ${overview.topic || "not known yet"}`),
-    make("p", {}, committer.problem || `The committer at ${asked(committer)} says: ${committer.state}`),
+    make("p", { class: "lines" }, committer.problem || `The committer at ${asked(committer)} says: ${committer.state}`),
     otherCommitters(overview) ? make("p", {}, otherCommitters(overview)) : null,
     grid(`partitions; group ${overview.group || ""}`, [
       ["partition", (row) => count(row.partition), true], ["oldest offset", (row) => count(row.low), true],
