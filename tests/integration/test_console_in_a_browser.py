@@ -321,6 +321,14 @@ def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
     assert browser.value(unnamed) == 0
     assert browser.value("document.documentElement.lang") == "en"
     assert browser.value("[...document.querySelectorAll('img')].every((each) => each.hasAttribute('alt'))")
+    # What can't be shown is said, and nothing looks as if it were still to come.
+    missing = quote(canonical(tmp_path / "none"), safe="")
+    for page, words in (("table", "there is nothing at this location"), ("proposal", "nothing is known of")):
+        browser.open(f"http://127.0.0.1:{committer.http_port}/#/{page}?uri={missing}&proposal=nobody:1")
+        browser.wait_for(words)
+        assert [word for word in ("reading", "searching", "Fragments") if word in browser.text()] == []
     assert committer.stop() == 0
     browser.wait_for("not connected")
+    # The browser's own log has these answers as errors, and the lost connection.
+    browser.troubles[:] = [each for each in browser.troubles if "Failed to load resource" not in each]
     browser.troubles[:] = [each for each in browser.troubles if "ERR_" not in each]

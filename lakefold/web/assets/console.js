@@ -30,6 +30,11 @@ async function fetched(name, parameters = {}) {
   return document_;
 }
 
+/** Returns what is shown until the first answer. */
+function busy(text) {
+  return make("p", { class: "busy faint" }, text);
+}
+
 function title(text) {
   document.title = `${text} – Lakefold console`;
 }
@@ -100,9 +105,10 @@ async function table(parameters, number) {
     event.preventDefault();
     location.hash = address("proposal", { uri, branch, proposal: new FormData(lookup).get("proposal") });
   });
-  main.replaceChildren(head, lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), history, make("div", { class: "tools" }, newest, older),
+  const parts = [lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), history, make("div", { class: "tools" }, newest, older),
     make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers,
-    make("h2", {}, "Old versions"), make("div", { class: "tools" }, add), kept, make("h2", {}, "Schema"), columns);
+    make("h2", {}, "Old versions"), make("div", { class: "tools" }, add), kept, make("h2", {}, "Schema"), columns];
+  main.replaceChildren(make("h1", {}, uri), busy("reading…"));
   const last = parameters.last;
   newest.disabled = last === undefined;
   newest.addEventListener("click", () => { location.hash = address("table", { uri, branch }); });
@@ -131,6 +137,7 @@ async function table(parameters, number) {
     const text = JSON.stringify(current);
     // What has the focus stays if nothing has changed.
     if (text === seen) return;
+    if (!head.isConnected) main.replaceChildren(head, ...parts);
     head.replaceChildren(...views.tableHead(current).filter(Boolean));
     refs.replaceChildren(views.graph(current, uri));
     readers.replaceChildren(views.consumers(current));
@@ -166,7 +173,7 @@ function joined(newest, before) {
 
 async function proposal(parameters, number) {
   title(`Proposal ${parameters.proposal || ""}`);
-  const body = make("div", {}, "searching…");
+  const body = make("div", {}, busy("searching…"));
   main.replaceChildren(make("h1", {}, `Proposal ${parameters.proposal || ""}`), make("p", {}, "for ", views.link(parameters.uri || "", "table", { uri: parameters.uri })), body);
   let settled = false;
   const refresh = async () => {
@@ -181,7 +188,7 @@ async function proposal(parameters, number) {
 
 async function letters(_, number) {
   title("Dead letters");
-  const body = make("div", {}, "reading…");
+  const body = make("div", {}, busy("reading…"));
   main.replaceChildren(make("h1", {}, "Dead letters"), make("p", { class: "faint" }, "Proposals that were refused: they changed nothing, and their rows are in no table."), body);
   let known;
   const refresh = async (_changed, overview) => {
@@ -236,7 +243,7 @@ async function update(changed, overview) {
     for (const old of main.querySelectorAll(".failure")) old.remove();
   } catch (error) {
     if (shown.number !== number) return;
-    for (const old of main.querySelectorAll(".failure")) old.remove();
+    for (const old of main.querySelectorAll(".failure, .busy")) old.remove();
     main.prepend(make("p", { class: "failure rejected", role: "alert" }, error.message));
   }
 }
