@@ -62,6 +62,20 @@ def rows() -> list[str]:
 
 
 @pytest.mark.usefixtures("store")
+def test_a_file_is_missing_although_the_first_version_is_not_put_yet() -> None:
+    """An entry of the next group is folded on a table that only this process knows."""
+    table = TableWriter(FORMAT, versions_at(HERE), HERE)
+    created = table.prepare(entries([here(creation())], 0))
+    refused = table.prepare(entries([named("missing")], 1))
+    (outcome,) = refused.folded.outcomes
+    assert isinstance(outcome.result, Invalid)
+    assert "is missing" in outcome.result.message
+    for prepared in (created, refused):
+        assert table.put(prepared)
+        table.confirm(prepared)
+
+
+@pytest.mark.usefixtures("store")
 def test_whoever_comes_later_owns_the_table() -> None:
     first = begun()
     second = opened(HERE)

@@ -485,6 +485,9 @@ class Versions:
 
         `newest`: the version that is known as the newest, or is about to be put.
         """
+        if newest == self.first and self._naming is None and not self.numbers():
+            # The table begins with it.
+            return
         if not (self.exists(newest) or self.exists(newest - 1) or self.numbers()):
             raise self.all_missing()
 

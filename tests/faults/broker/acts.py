@@ -16,8 +16,10 @@ import lance
 import pytest
 from lance.fragment import write_fragments
 
+import lakefold
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
+from lakefold_committer.tables.branches import located_in
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.codec.envelope import encode
@@ -25,11 +27,11 @@ from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import FencedError, LakefoldError, StopError
-from lakefold_table.lance.format import LanceFormat
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from lakefold_table.versions.versions import Versions
+from tests.delta_logs.actions import LISTED, data_file, metadata, text
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in, remove_files_of, rows
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
     from lakefold_table.entry import Outcome, Result
+    from tests.delta_logs.actions import Members
     from tests.integration.conftest import TopicNames
     from tests.servers.kafka_relay import RelayedBroker
 
@@ -51,7 +54,10 @@ ACT_SECONDS: Final = 180.0
 
 @dataclass
 class Scene:
-    """The topics and the table of an act. `expected`: the kind of outcome of each offset that was sent."""
+    """The topics and the tables of an act. `expected`: the kind of outcome of each offset that was sent.
+
+    `ids`: of the rows in the table; `delta_ids`: of those in the Delta table beside it, if there is one.
+    """
 
     broker: RelayedBroker
     producer: Producer
@@ -59,6 +65,7 @@ class Scene:
     root: Path
     expected: dict[int, type[Result]] = field(default_factory=dict)
     ids: set[int] = field(default_factory=set)
+    delta_ids: set[int] = field(default_factory=set)
 
     @property
     def topics(self) -> Topics:
@@ -73,6 +80,10 @@ class Scene:
     @property
     def table(self) -> Path:
         return self.root / "table"
+
+    @property
+    def delta_table(self) -> Path:
+        return self.root / "delta"
 
     def begin(self) -> None:
         """Make the topics and the table, and send two batches."""
@@ -119,6 +130,25 @@ class Scene:
                     file_major_version=file.file_major_version,
                     file_minor_version=file.file_minor_version,
                 )
+        return envelope
+
+    def send_delta(self) -> None:
+        """Send to the same partition a Delta table, two batches of it, one of them again, and a bad one."""
+        self.send(self.delta_proposal(LISTED, metadata()), Committed)
+        for number, expected in ((1, Committed), (2, Committed), (1, Duplicate)):
+            added = data_file(self.delta_table, f"{number}.parquet", number)
+            self.send(self.delta_proposal(added, batch=number), expected)
+            self.delta_ids.add(number)
+        missing = data_file(self.delta_table, "missing.parquet", 3)
+        (self.delta_table / "missing.parquet").unlink()
+        self.send(self.delta_proposal(missing, batch=3), Invalid)
+
+    def delta_proposal(self, *actions: Members, batch: int | None = None) -> Envelope:
+        """What changes the Delta table. `batch`: the number of a batch of an application."""
+        envelope = Envelope(table=canonical(self.delta_table))
+        if batch is not None:
+            envelope.app_id, envelope.batch_id = "app", batch
+        envelope.delta.actions = text(actions)
         return envelope
 
     def fold_behind_relay(self) -> None:
@@ -168,14 +198,16 @@ class Scene:
         kinds = {outcome.position.offset: type(outcome.result) for outcome in outcomes}
         assert kinds == self.expected
         assert ids_in(canonical(self.table)) == sorted(self.ids)
+        if self.delta_ids:
+            rows_of_delta = lakefold.open(self.delta_table).to_arrow()["x"].to_pylist()
+            assert sorted(rows_of_delta) == sorted(self.delta_ids)
         return outcomes
 
     def check_versions(self, outcomes: Iterable[Outcome]) -> None:
         """Each version says what was answered of it."""
-        table_format = LanceFormat()
-        versions = Versions(open_storage(canonical(self.table)), table_format.folder, table_format.detect)
         for outcome in outcomes:
             if isinstance(outcome.result, Committed):
+                table_format, versions = located_in(open_storage(outcome.table), BUILT_IN)
                 number = outcome.result.version
                 state = table_format.decode(
                     versions.path(number), versions.read(number), versions.storage.uri
@@ -212,6 +244,7 @@ def _send_all_kinds(scene: Scene) -> None:
     missing = scene.batch(7)
     remove_files_of(missing)
     scene.send(missing, Invalid)
+    scene.send_delta()
     scene.send_batches(2)
 
 
