@@ -300,3 +300,21 @@ def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:
     assert len(log.fold(log.file("4.parquet", 4))) == 1
     times = [log.info(version)["inCommitTimestamp"] for version in range(5)]
     assert times == sorted(set(times))
+
+
+def test_a_checksum_file_of_another_client_that_differs_stops_readers_and_committers(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t", **{"delta.checkpointInterval": "2"})
+    for version in (1, 2, 3):
+        assert len(log.fold(log.file(f"{version}.parquet", version))) == 1
+    (ours,) = (log.table.path / "_delta_log").glob("*.crc")
+    counted = json.loads(ours.read_bytes())
+    theirs = log.table.path / "_delta_log" / f"{3:020}.crc"
+    members = {"tableSizeBytes": snapshot_in(log.table.path, 3).size_bytes, "numFiles": 4}
+    theirs.write_text(json.dumps({**counted, **members, "setTransactions": None, "domainMetadata": None}))
+    with pytest.raises(DamagedError, match="3 files instead of 4"):
+        lakefold.open(log.table.path)
+    with pytest.raises(DamagedError, match="3 files instead of 4"):
+        log.fold(log.file("4.parquet", 4))
+    assert lakefold.open(log.table.path, 2).count_rows() == 2
+    theirs.unlink()
+    assert lakefold.open(log.table.path).count_rows() == 3

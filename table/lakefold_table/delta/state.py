@@ -30,6 +30,7 @@ from lakefold_table.delta.log_segment.names import (
     LISTING,
     NAMING,
     LogFileKind,
+    checksum_path,
     commit_path,
 )
 from lakefold_table.delta.log_segment.segment import LogSegment, segment_of
@@ -158,7 +159,8 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
     if version and LAST_CHECKPOINT not in files:
         return _lacking(partial, (LAST_CHECKPOINT,))
     needed = _needed(version, known)
-    lacking = tuple(each for each in needed or () if each not in known)
+    # Whether the version has a checksum file, only a request shows.
+    lacking = tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in known)
     if lacking:
         return _lacking(partial, lacking)
     if needed is None or any(known[each] is None for each in needed):
