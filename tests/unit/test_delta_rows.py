@@ -224,6 +224,7 @@ def test_a_row_that_both_delete_is_a_conflict(path: Path) -> None:
     assert isinstance(result, Rejected)
     assert result.conflict.retryable
     assert "rows of '0.parquet' were changed by another commit, such as 2" in result.conflict.message
+    assert (result.conflict.other_version, result.conflict.other_operation) == (2, "DELETE")
     assert rows.rows() == without(1, 2)
 
 

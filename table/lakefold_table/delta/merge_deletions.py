@@ -82,7 +82,7 @@ def rebased(
         for remove in stale:
             conflict = rebasing.fit(remove)
             if conflict is not None:
-                return Rejected(conflict)
+                return Rejected(_of_version(conflict, later))
         return rebasing.files()
     except NotFetchedError:
         return None
@@ -220,6 +220,15 @@ def _both(path: str, rows: Bitmap) -> Conflict:
     shown = ", ".join(str(row) for row in list(rows)[:5])
     message = f"rows of {path!r} were changed by another commit, such as {shown}; {BUILD_AGAIN}"
     return Conflict(retryable=True, message=message, keys=(path,))
+
+
+def _of_version(conflict: Conflict, later: Sequence[CommitFootprint]) -> Conflict:
+    """Returns a conflict that names the last of these commits by which one of its files was changed."""
+    commits = (each for each in reversed(later) if not each.removed.isdisjoint(conflict.keys))
+    last = next(commits, None)
+    if last is None:
+        return conflict
+    return replace(conflict, other_version=last.version, other_operation=last.operation)
 
 
 def _with_vector(file: AddFile, vector: DeletionVector) -> AddFile:

@@ -134,7 +134,7 @@ RULES: Final = (
     DeltaRule(
         "metadata changed",
         "it changed the table's metadata: the schema, the partitioning or a property; compatible changes "
-        "don't count (below), unless the proposal changes the same property or column in another way",
+        "don't count, unless the proposal changes the same property or column in another way",
         "the properties and columns that both changed, else the version alone",
         _metadata_changed,
     ),
@@ -164,14 +164,13 @@ RULES: Final = (
         "concurrent delete, read",
         "it removed files that the proposal has read: by name, by a predicate that can match their rows, or "
         "as part of the whole table; files of which it only deleted or moved rows don't count for a proposal "
-        "that names its rows (below)",
+        "that names its rows",
         "the removed files",
         _read_and_removed,
     ),
     DeltaRule(
         "concurrent delete, delete",
-        "it removed files that the proposal removes as well, and what both did to them can't be merged "
-        "(below)",
+        "it removed files that the proposal removes as well, and what both did to them can't be merged",
         "the removed files",
         _both_removed,
     ),
