@@ -96,8 +96,10 @@ A proposal without a read version is compared with nothing: it only adds files, 
 `read_predicates` are conditions of Delta's SQL. A file counts as read if any of them can be true for a row of
 it. That is decided by the file's values of the partition columns, and by its statistics. Understood are
 comparisons of a column with a constant, `IN`, `BETWEEN`, `IS NULL`, `<=>`, `AND`, `OR` and `NOT`, for
-integers, decimals, texts, booleans, dates and times. All else counts as true for any row, as do conditions on
-nested columns and on tables with mapped column names.
+integers, decimals, texts, booleans, dates and times. Constants may name their type as in Spark: `1L`, `1S`,
+`1Y`, `2.5BD`, `DATE '…'`, `TIMESTAMP '…'`, `X'…'` for partition columns of bytes. All else counts as true for
+any row, as do numbers with a `D` or an exponent, and conditions on nested columns and on tables with mapped
+column names.
 
 The isolation level is that of the proposal, else the table's `delta.isolationLevel`, else `serializable`.
 With `serializable` the table is as if each proposal had been made on the version before its own. With
@@ -124,15 +126,17 @@ files again, since these keep their ids from then on.
 
 `tests/delta_logs/verdicts.json` has delta-spark 4.3.1's verdicts on pairs of transactions that begin at one
 version, `races.json` those on pairs of whole operations (appends, deletions, updates, merges, overwrites,
-compactions, RESTORE, and changes of columns, properties, constraints, features and row tracking), with both
-isolation levels. `make test` compares our answers with all of them, and has some judged again. We turn back
-two more kinds: a change of the protocol conflicts with everything that was built before, since a writer that
-did not know it may not have kept to it; and a removal of files conflicts with a condition on other columns
-than those of the partition, since nothing in its action shows which rows the files had. Of these pairs we
+compactions, RESTORE, and changes of columns, properties, constraints, features, row tracking and clustering
+columns; on a table with partitions and on a clustered one, whose OPTIMIZE this delta-spark can't do), with
+both isolation levels. `make test` compares our answers with all of them, and has some judged again. We turn
+back two more kinds: a change of the protocol conflicts with everything that was built before, since a writer
+that did not know it may not have kept to it; and a removal of files conflicts with a condition on other
+columns than those of the partition, since nothing in its action shows which rows the files had. Of these pairs we
 commit both, and delta-spark the first alone: deletions of different rows of one file; an append beside a
 condition that the statistics of its file can't meet; a compatible change of the metadata beside an append, a
-removal or a change of the protocol; two such changes of different properties and columns. The differences are
-listed with their reasons in `pairs.py` and `races.py` beside these files.
+removal or a change of the protocol; two such changes of different properties and columns; a RESTORE of a
+table without partitions that says that it has read nothing. The differences are listed
+with their reasons in `pairs.py` and `races.py` beside these files.
 
 `tests/delta_logs/recorded/` has the commits of delta-spark's operations on their own. `make test` proposes
 each for a copy of the table before it, and compares the version that a committer makes with delta-spark's,

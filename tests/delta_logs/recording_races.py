@@ -1,6 +1,7 @@
 """Has delta-spark judge each pair of operations in `races.py`, and each pair of transactions in `pairs.py`.
 
-`python -m tests.delta_logs.recording_races` writes `races.json` and `verdicts.json` anew.
+`python -m tests.delta_logs.recording_races` writes `races.json` and `verdicts.json` anew; with the names of
+tables, these tables of `races.json` alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import base64
 import json
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,18 +144,27 @@ def shortened(verdicts: Verdicts) -> Verdicts:
     }
 
 
-def main() -> None:
-    """Records all."""
+def main(tables: Sequence[str]) -> None:
+    """Records the operations on these tables, all that there is to record if there are none."""
     (version,) = (jar.revision for jar in pinned_jars("delta") if jar.artifact.startswith("delta-spark"))
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         with DeltaSpark(root) as judge:
-            of_levels = [pair_verdicts(judge, root / level, list(PAIRS), level) for level in LEVELS]
-            given = zip(PAIRS.items(), zip(*of_levels, strict=True), strict=True)
-            judged = {name: JudgedPair(pair, each).in_json() for (name, pair), each in given}
-            VERDICTS.write_text(formed({"delta-spark": version, "pairs": judged}, 2) + "\n")
-            raced = {table: _recorded(Races(judge, root / table, table), table) for table in TABLES}
-            RECORDED.write_text(formed({"delta-spark": version, **raced}) + "\n")
+            if not tables:
+                _record_pairs(judge, root, version)
+            raced = {table: _recorded(Races(judge, root / table, table), table) for table in tables or TABLES}
+            before = json.loads(RECORDED.read_text()) if tables else {"delta-spark": version}
+            assert before["delta-spark"] == version, (
+                "record all tables: another delta-spark recorded the others"
+            )
+            RECORDED.write_text(formed({**before, **raced}) + "\n")
+
+
+def _record_pairs(judge: DeltaSpark, root: Path, version: str) -> None:
+    of_levels = [pair_verdicts(judge, root / level, list(PAIRS), level) for level in LEVELS]
+    given = zip(PAIRS.items(), zip(*of_levels, strict=True), strict=True)
+    judged = {name: JudgedPair(pair, each).in_json() for (name, pair), each in given}
+    VERDICTS.write_text(formed({"delta-spark": version, "pairs": judged}, 2) + "\n")
 
 
 def _recorded(races: Races, table: str) -> dict[str, object]:
@@ -179,4 +190,4 @@ def formed(members: object, depth: int = 4) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -52,6 +52,14 @@ def test_each_operation_was_judged_behind_each_as_it_is_now(name: str) -> None:
     assert shortened(judged.verdicts) == judged.verdicts
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_delta_spark_gives_another_verdict_on_each_listed_pair(name: str) -> None:
+    for difference in DIFFERENCES[name]:
+        for first, then in difference.pairs:
+            theirs = {not verdict_of(name, first, then, level) for level in LEVELS}
+            assert theirs != {difference.both}, (first, then)
+
+
 def test_the_verdicts_of_both_levels_are_recorded_if_some_differ() -> None:
     same, different = {"x": ["A", "A"], "y": ["", ""]}, {"x": ["A", "A"], "y": ["A", ""]}
     assert shortened({"x": same, "y": different}) == {"x": {"x": ["A"], "y": [""]}, "y": different}
@@ -89,11 +97,11 @@ def test_operations_that_delta_spark_turns_back_are_ours_too_but_for_listed_diff
     table: str, level: str
 ) -> None:
     races = ProposedRaces(table, level)
-    listed = set[tuple[str, str]]().union(*(each.pairs for each in DIFFERENCES[table]))
+    listed = {pair: each.both for each in DIFFERENCES[table] for pair in each.pairs}
     wrong = []
     for first, then in pairs(table):
-        theirs = bool(verdict_of(table, first, then, level))
-        expected = Rejected if theirs != ((first, then) in listed) else Committed
+        both = listed.get((first, then), not verdict_of(table, first, then, level))
+        expected = Committed if both else Rejected
         for together in (False, True):
             results = races.results(first, then, together=together)
             if [type(each) for each in results] != [Committed, expected]:

@@ -229,6 +229,8 @@ def _scalar(constant: Constant, kind: pa.DataType) -> pa.Scalar:
             return pa.scalar(constant)
         if types.is_string(kind) and isinstance(constant, str):
             return pa.scalar(constant)
+        if types.is_binary(kind) and isinstance(constant, bytes):
+            return pa.scalar(constant)
         if types.is_date(kind) and isinstance(text, str):
             return pa.scalar(dt.date.fromisoformat(text), pa.date32())
         if types.is_timestamp(kind) and isinstance(text, str):

@@ -25,12 +25,14 @@ _TOKEN: Final = re.compile(
         (?P<bytes>[xX]'(?:[0-9A-Fa-f]{2})*')
       | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
       | (?P<quoted>`(?:[^`]|``)+`)
-      | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+      | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[lLsSyYdD]|[bB][dD])?(?![\w.]))
       | (?P<name>[^\W\d]\w*)
       | (?P<sign><=>|<>|!=|<=|>=|==|[=<>!(),.*/+-])
     )""",
     re.VERBOSE,
 )
+_BITS: Final = {"l": 64, "s": 16, "y": 8}
+"""How many bits an integer has that ends with this letter."""
 _SAME: Final = {"==": "=", "<>": "!="}
 _OR, _AND, _NOT, _COMPARED, _SUM, _PRODUCT, _SIGNED = range(1, 8)
 """How tightly operators bind, the loosest first."""
@@ -58,7 +60,8 @@ class ColumnTerm:
 class LiteralTerm:
     """A constant. `kind`: empty, or the type that the text names, as "date" or "decimal(10, 2)".
 
-    A number with an exponent is a `DOUBLE`. An integer is an `int`, another number a `Decimal`.
+    An integer is an `int`, another number a `Decimal`. As in Spark, one with an exponent or a D at its end is
+    a `DOUBLE`, one with BD is not, and L, S and Y are for integers.
     """
 
     value: str | bytes | bool | int | Decimal | None
@@ -296,13 +299,19 @@ def _unquoted(text: str) -> str:
 
 
 def _number(text: str) -> LiteralTerm:
+    digits = text.rstrip("lLsSyYbBdD")
+    suffix = text[len(digits) :].lower()
     try:
-        number = Decimal(text)
+        number = Decimal(digits)
     except InvalidOperation as error:
         raise ConditionError(f"the exponent of {text[:40]} is too large") from error
+    # The sign is not read yet.
+    if suffix in _BITS and not (digits.isdigit() and number <= 2 ** (_BITS[suffix] - 1)):
+        raise ConditionError(f"{text[:40]} is not an integer of {_BITS[suffix]} bits")
     # A `Decimal` becomes an integer however many digits it has; Python refuses a text of thousands of digits.
-    value = int(number) if text.isdigit() else number
-    return LiteralTerm(value, DOUBLE if "e" in text.lower() else "")
+    value = int(number) if digits.isdigit() else number
+    is_double = suffix == "d" or (not suffix and "e" in digits.lower())
+    return LiteralTerm(value, DOUBLE if is_double else "")
 
 
 def _negative(term: Term) -> Term:

@@ -94,6 +94,9 @@ def parsed_value(text: str, kind: str) -> Value:
             return number if number.is_finite() else None
         if kind == "string" or is_char(kind):
             return text
+        if kind == "binary":
+            # Clients agree on the text of ASCII alone.
+            return text.encode("ascii")
         if kind == "boolean":
             return {"true": True, "false": False}.get(text.lower())
         if kind == "date":
@@ -128,5 +131,5 @@ def _of_statistics(content: object, kind: str) -> Value:
     if isinstance(content, int) and kind in INTEGERS:
         return Decimal(content)
     # Numbers are JSON numbers there, of which decimals may have been rounded.
-    is_number = kind in INTEGERS or kind.startswith("decimal")
-    return parsed_value(content, kind) if isinstance(content, str) and not is_number else None
+    is_other = kind in INTEGERS or kind.startswith("decimal") or kind == "binary"
+    return parsed_value(content, kind) if isinstance(content, str) and not is_other else None

@@ -128,6 +128,8 @@ def _constant(constant: Constant, kind: str) -> Value:
     """Returns a constant of a predicate as values of a column are compared, None if that is not known."""
     if kind == "boolean":
         return constant if isinstance(constant, bool) else None
+    if isinstance(constant, bytes):
+        return constant if kind == "binary" else None
     if isinstance(constant, bool):
         return None
     if kind in INTEGERS or kind.startswith("decimal"):

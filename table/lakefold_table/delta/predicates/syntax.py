@@ -30,7 +30,7 @@ class Time:
     text: str
 
 
-Constant = str | int | Decimal | bool | Time | None
+Constant = str | bytes | int | Decimal | bool | Time | None
 """None: NULL. A comparison with it is never true, and neither is its opposite."""
 MOST_TEXT: Final = 64 << 10
 """The longest predicate that is read. Any row may meet a longer one."""
@@ -127,7 +127,7 @@ def _compared(column: ColumnTerm, operator: str, other: Term) -> Predicate:
     match other:
         case LiteralTerm(str() as text, kind) if kind in TIMES:
             return Comparison(column.path, operator, Time(text))
-        case LiteralTerm(str() | int() | Decimal() | None as constant, ""):
+        case LiteralTerm(str() | bytes() | int() | Decimal() | None as constant, ""):
             return Comparison(column.path, operator, constant)
         case _:
             return Anything()
