@@ -129,14 +129,14 @@ version, `races.json` those on pairs of whole operations (appends, deletions, up
 compactions, RESTORE, and changes of columns, properties, constraints, features, row tracking and clustering
 columns; on a table with partitions and on a clustered one, whose OPTIMIZE this delta-spark can't do), with
 both isolation levels. `make test` compares our answers with all of them, and has some judged again. We turn
-back two more kinds: a change of the protocol conflicts with everything that was built before, since a writer
-that did not know it may not have kept to it; and a removal of files conflicts with a condition on other
-columns than those of the partition, since nothing in its action shows which rows the files had. Of these pairs we
-commit both, and delta-spark the first alone: deletions of different rows of one file; an append beside a
-condition that the statistics of its file can't meet; a compatible change of the metadata beside an append, a
-removal or a change of the protocol; two such changes of different properties and columns; a RESTORE of a
-table without partitions that says that it has read nothing. The differences are listed
-with their reasons in `pairs.py` and `races.py` beside these files.
+back two more kinds: a change of the protocol conflicts with everything that was built before, since a
+writer that did not know it may not have kept to it; and a removal of files conflicts with a condition on
+other columns than those of the partition, since nothing in its action shows which rows the files had. Of
+these pairs we commit both, and delta-spark the first alone: deletions of different rows of one file; an
+append beside a condition that the statistics of its file can't meet; a compatible change of the metadata
+beside an append, a removal or a change of the protocol; two such changes of different properties and
+columns; a RESTORE of a table without partitions that says that it has read nothing. The differences are
+listed with their reasons in `pairs.py` and `races.py` beside these files.
 
 `tests/delta_logs/recorded/` has the commits of delta-spark's operations on their own. `make test` proposes
 each for a copy of the table before it, and compares the version that a committer makes with delta-spark's,

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 OTHER_LOGS = 1000
 """How many logs precede those of a second writer of a table."""
+LONG_S = 7200
+"""How many seconds a test may take that does much more with `--all-faults`."""
 SHORT_OPERATIONS = {
     "partitioned": {
         "a batch of an application",
@@ -370,6 +372,7 @@ def test_its_verdicts_on_pairs_are_the_recorded_ones(
     }
 
 
+@pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize("raced", TABLES)
 def test_its_verdicts_on_operations_are_the_recorded_ones(
     judge: DeltaSpark, tmp_path: Path, raced: str, *, all_faults: bool
@@ -586,6 +589,7 @@ class HistoryWithDeltaSpark(History):
         check_same(ours, self.judge.state(self.table.path))
 
 
+@pytest.mark.timeout(LONG_S)
 def test_a_table_of_committers_and_delta_spark_is_what_the_model_says(
     judge: DeltaSpark, tmp_path: Path, *, all_faults: bool
 ) -> None:
