@@ -232,11 +232,22 @@ def test_metadata_fit_to_the_files_that_the_table_keeps(tmp_path: Path, name: st
     assert isinstance(table.fold(replaced, log=log_id(6))[0], Committed)
 
 
-def test_a_column_without_values_gets_any_type(tmp_path: Path) -> None:
+REQUIRED = {"name": "a", "type": "long", "nullable": False, "metadata": {}}
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"type": "array", "elementType": "long", "containsNull": False},
+        {"type": "struct", "fields": [REQUIRED]},
+        {"type": "struct", "fields": [field("in", {"type": "struct", "fields": [REQUIRED]})]},
+    ],
+    ids=["array", "struct", "struct in a struct"],
+)
+def test_a_column_without_values_gets_any_type(tmp_path: Path, whole: Members) -> None:
     table = Table(tmp_path / "t")
     table.fold(table.propose(PROTOCOL, described(field("x"), field("y", "void"))), log=log_id(1))
     table.fold(table.propose(data_file(table.path, "a.parquet", 1)), log=log_id(2))
-    whole = {"type": "array", "elementType": "long", "containsNull": False}
     required = described(field("x"), {**field("y", whole), "nullable": False})
     (refused,) = table.fold(table.propose(required, read=1), log=log_id(3))
     assert isinstance(refused, Invalid)

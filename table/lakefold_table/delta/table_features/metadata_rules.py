@@ -262,8 +262,10 @@ def _unfit_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]
             yield from _unfit_column(column, kept[column.path], before, after)
         elif not before.maps_columns:
             yield f"the column {column.name!r} is gone"
+    # A column that had no values is null in each row, whatever its new fields require.
+    empty = {now.path for column, now in columns_of_both(before, after) if column.kinds[0] in _NO_VALUES}
     for column in new_columns(before, after):
-        if not column.may_be_null:
+        if not column.may_be_null and column.path[:-1] not in empty:
             yield f"the new column {column.name!r} is NOT NULL"
 
 
