@@ -206,6 +206,11 @@ def field(name: str, kind: Any = "long", metadata: Any = None) -> dict[str, Any]
     return {"name": name, "type": kind, "nullable": True, "metadata": metadata or {}}
 
 
+def nested(structs: int) -> object:
+    """The type of so many structs in each other, the innermost of which has a number."""
+    return {"type": "struct", "fields": [field("s", nested(structs - 1))]} if structs else "long"
+
+
 def test_constraints_hold_for_each_row(tmp_path: Path) -> None:
     table = log_of(
         tmp_path / "t",
@@ -257,6 +262,7 @@ def test_constraints_hold_for_each_row(tmp_path: Path) -> None:
             {},
             "feature identityColumns",
         ),
+        ([field("x"), field("d", nested(63))], [], {}, "the column d is nested deeper than 63 levels"),
         ([field("x")], ["parquet"], {}, "feature parquet: unknown"),
         ([field("x")], [], {"delta.parquet.compression.codec": "lzo"}, "'lzo', which can't be written"),
     ],
@@ -272,6 +278,21 @@ def test_what_can_not_be_written_is_named_before_a_file_is(
     with pytest.raises(InvalidError, match=message):
         table.build(pa.table({"x": [2]}))
     assert [path.name for path in table.path.iterdir()] == ["_delta_log"]
+
+
+def test_a_column_of_63_levels_is_written_and_none_with_more_is_created(tmp_path: Path) -> None:
+    rows, deeper = (pa.table({"d": pa.array([None], kind)}) for kind in map(of_structs, (62, 63)))
+    table = Written(tmp_path / "t")
+    for refused in (deeper, pa.table({"d": pa.array([None], of_structs(200))})):
+        with pytest.raises(InvalidError, match="the column d is nested deeper than 63 levels"):
+            table.create(refused.schema)
+    table.create(rows.schema)
+    table.append(rows)
+    assert lakefold.open(table.path).to_arrow().equals(rows)
+
+
+def of_structs(number: int) -> pa.DataType:
+    return pa.struct([("s", of_structs(number - 1))]) if number else pa.int64()
 
 
 def test_mapped_columns_are_stored_under_their_physical_names(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import rules_of
 from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
-from lakefold_ingest.delta.table_schema import table_schema
+from lakefold_ingest.delta.table_schema import check_levels, table_schema
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
 from lakefold_table.delta.table_features.columns import all_columns
@@ -55,6 +55,7 @@ def new_table(settings: TableSettings, key: Key, schema: pa.Schema) -> tuple[Tab
 
     Raises `InvalidError` for a column or a property that it can't have, or that can't be written to here.
     """
+    check_levels(schema, settings.table)
     check_partition_columns(settings.partition_by, schema)
     properties = _properties(settings)
     own_id = str(uuid.uuid5(_NAMESPACE, f"{key.app_id or key.own_uuid} {settings.table}"))

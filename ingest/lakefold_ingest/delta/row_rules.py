@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.delta.schemas import expressions
-from lakefold_ingest.delta.table_schema import check_text_types
+from lakefold_ingest.delta.table_schema import check_levels, check_text_types
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.text_lengths import length_of
 from lakefold_reader.delta.new_files.stored_columns import fields_in
@@ -106,6 +106,7 @@ def rules_of(
 
     Raises `InvalidError`, which names what the table requires, if that can't be evaluated or made here.
     """
+    check_levels(table, where)
     check_text_types(metadata, where)
     fields = fields_in(metadata)
     for field in fields:

@@ -92,8 +92,12 @@ def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
     if not hasattr(rows, "__arrow_c_stream__"):
         message = f"rows of type {type(rows).__name__} have no Arrow stream (__arrow_c_stream__)"
         raise InvalidError(message, where="rows", hint="pass a pyarrow, polars, pandas or duckdb table")
+    if isinstance(rows, pa.Table):
+        # From a stream of another library Arrow takes columns of up to 63 levels.
+        return rows.to_reader()
     try:
         return pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, ValueError) as error:
         message = f"the rows can't be read as an Arrow stream: {error}"
-        raise InvalidError(message, where="rows", hint="a stream can be read only once") from error
+        hint = "a stream can be read only once, and a column has at most 63 levels, or pass a pyarrow.Table"
+        raise InvalidError(message, where="rows", hint=hint) from error
