@@ -232,8 +232,9 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("x")
-    with pytest.raises(NotATableError, match="no version of a table at this location"):
+    with pytest.raises(NotATableError, match="no version of a table at this location") as raised:
         lakefold.open(tmp_path / "other")
+    assert "the folder that has _versions/ or _delta_log/" in raised.value.hint
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
     uri = written(tmp_path)
     with pytest.raises(VersionExpiredError, match="version 9 does not exist yet, the newest is 4"):

@@ -35,11 +35,12 @@ def numbers_of(source: Source) -> list[int]:
     for other in BUILT_IN:
         if other.folder != source.format.folder and source.versions.in_format(other).has_any():
             raise OtherFormatError(other.name, source.uri)
+    folders = " or ".join(f"{each.folder}/" for each in BUILT_IN)
     what = "no version of a table" if source.storage.anything_at_root() else "nothing"
     raise NotATableError(
         f"there is {what} at this location",
         where=source.uri,
-        hint=f"name the table's own root: the folder of {source.format.folder}/",
+        hint=f"name the table's own root, the folder that has {folders}",
     )
 
 
