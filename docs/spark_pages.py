@@ -242,12 +242,18 @@ each file has another part of the range, so that a filter on the column reads fe
 makes large files of small ones later.
 
 **`format("lakefold")`** gets the partitions of the frame as they are: a Python data source can't ask Spark
-for others. So `repartition("day")`, `repartition(8)` or `coalesce(2)` of the frame decide how many files
-there are and which rows share one; a streaming frame can be repartitioned too, but not sorted. With
-`sortBy=at` each task puts the rows of each file in order itself, nulls first, and holds the rows of a file in
-memory for that (`maxRecordsPerFile`, `maxBytesPerFile`). `lakefold.append`, `lakefold.Writer` and `lakefold
-append --sort-by` do the same. Rows that are merged by keys have no such order, and a compaction joins files
-without sorting. Batches never share a file ([decision
+for others. A task that has at most 50,000 rows and less than 256 KiB of them in memory sends them to the
+driver, and the driver writes those of all such tasks as if one task had them, so a small batch is one file;
+with `driverRows=0` each task writes its own files. With `targetFileSize=128m` a file has about this size.
+Then the driver also writes the rows of larger tasks that have fewer bytes than a file, up to 64 MiB in
+memory: they wait in files of the table's folder that no version names. The first file of a task is measured
+by its rows in memory, so it is smaller than the others; those of Delta tables all have the size. One process
+writes all these rows, so for batches of gigabytes it is faster to divide the frame: `repartition("day")`,
+`repartition(8)` or `coalesce(2)` decide how many tasks there are and which rows share one; a streaming frame
+can be repartitioned too, but not sorted. With `sortBy=at` the rows of each file are put in order where they
+are written, nulls first, and are held in memory for that (`maxRecordsPerFile`, `maxBytesPerFile`).
+`lakefold.append`, `lakefold.Writer` and `lakefold append --sort-by` do the same. Rows that are merged by
+keys have no such order, and a compaction joins files without sorting. Batches never share a file ([decision
 0089](../decisions/0089-each-batch-keeps-its-own-fragments.md)): for larger ones choose a longer trigger.
 
 ## Columns that change
@@ -364,9 +370,10 @@ table stay the same in between.
   in time. `format` has nothing like it.
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
-  Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of
-  a batch that was not sent. Files of a killed process, and of an attempt that lost, stay until
-  `lakefold maintain` removes them, which knows them by their names.
+  Spark counts are in the proposal, or the rows that it left to the driver. A task that fails removes its
+  files, and the driver removes those of a batch that was not sent, and what tasks have staged. Files of a
+  killed process, and of an attempt that lost, stay until `lakefold maintain` removes them, which knows them
+  by their names.
 - **If the files of a batch don't fit the table any more**, because its columns or what it requires were
   changed while the rows were written, the batch fails, because Spark doesn't run the tasks again. Run
   the write or start the query again: the batch is written for the table as it is then. `sink` writes the
@@ -415,9 +422,9 @@ def spark_writes() -> str:
     where = (
         "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
         "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options`, `clauses`,\n"
-        "`target_rows_per_file`, `target_file_size`, `sort_by` and `driver_rows`. `format` has no target of\n"
-        "file sizes, because a Python data source can't have Spark divide the rows anew: [repartition the\n"
-        "frame](#file-sizes). Batches never share a file, with either.\n\n"
+        "`target_rows_per_file`, `target_file_size`, `sort_by` and `driver_rows`. A Python data source\n"
+        "can't have Spark divide the rows anew, so `format` [reaches its sizes\n"
+        "otherwise](#file-sizes). Batches never share a file, with either.\n\n"
     )
     return page(
         "Writing tables from Spark",

@@ -492,7 +492,7 @@ def test_delta_spark_reads_columns_that_were_added_inside_and_replaced(
     rows = people([1, 2])
     given = read_write_options({"path": str(table.path), "overwriteSchema": "true"})
     plan = plan_write(given, table.settings(), rows.schema, Key("app", 7), use=WriteUse.BATCH, overwrite=True)
-    written = collect_files(plan.target, [plan.run(rows.to_batches())])
+    written = collect_files(plan.target, plan.with_few([plan.run(rows.to_batches())]))
     table.put(ReplaceDelta(written, plan.columns.decode(), "", plan.metadata))
     assert judge.rows(table.path) == [list(row.values()) for row in rows.to_pylist()]
     newest = table.view().version

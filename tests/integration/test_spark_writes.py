@@ -359,7 +359,7 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
                     second_task_fails(ended, name), "id long, small int"
                 )
                 with pytest.raises(PySparkException, match=error):
-                    writer(failing).save(str(table))
+                    writer(failing, driverRows="0").save(str(table))
         with pytest.raises(PySparkException, match="do you mean mergeSchema"):
             writer(spark.range(1), mergeShema="true").save(str(table))
         once = spark.range(2).selectExpr("id", "cast(id as int) small")
@@ -417,15 +417,19 @@ def test_many_rows_are_staged_by_tasks_and_merged_in_parts(
 def test_a_query_killed_at_any_step_adds_each_row_once(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    """A query, restarted from its checkpoint after each kill, each in another batch."""
+    """A query, restarted from its checkpoint after each kill, each in another batch.
+
+    The driver writes the rows of two of them, and the tasks those of the others.
+    """
     table, events, kill = tmp_path / "t", tmp_path / "events", tmp_path / "kill"
     events.mkdir()
 
-    def run(step: str) -> str:
+    def run(step: str, driver_rows: int = 0) -> str:
         frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(events))
         query = (
             frame.writeStream.format("lakefold-killed")
             .options(**options(bootstrap, topic_names), killAt=step, killFile=str(kill))
+            .option("driverRows", driver_rows)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start(str(table))
@@ -443,7 +447,7 @@ def test_a_query_killed_at_any_step_adds_each_row_once(
             (events / f"{batch}.json").write_text("\n".join(lines))
             kill.touch()
             with pytest.raises(StreamingQueryException):
-                run(step)
+                run(step, driver_rows=10 * (batch % 2))
             assert not kill.exists(), step
         run("")
         view = read_view(canonical(table), {})

@@ -55,7 +55,7 @@ def planned(table: DeltaFolding, rows: pa.Table, options: dict[str, str], **sett
 
 
 def operation(plan: WritePlan, rows: pa.Table) -> ReplaceDelta:
-    files = collect_files(plan.target, [plan.run(rows.to_batches())])
+    files = collect_files(plan.target, plan.with_few([plan.run(rows.to_batches())]))
     made = plan._operation(files, pa.table({}))
     assert isinstance(made, ReplaceDelta)
     return made
@@ -221,7 +221,7 @@ def test_rows_are_replaced_all_or_by_partitions(tmp_path: Path, where: str) -> N
     given = read_write_options({"path": str(table.path), **options})
     key = Key("app", 7)
     plan = plan_write(given, table.settings(), rows.schema, key, use=WriteUse.BATCH, overwrite=True)
-    files = collect_files(plan.target, [plan.run(rows.to_batches())])
+    files = collect_files(plan.target, plan.with_few([plan.run(rows.to_batches())]))
     operation = ReplaceDelta(files, table.view().metadata.schema_text, where)
     envelope = operation.build(table.view(), key, table.settings())
     assert envelope is not None

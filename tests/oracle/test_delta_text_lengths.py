@@ -202,7 +202,7 @@ def replace_where(folding: DeltaFolding, batch: pa.Table, where: str) -> None:
         given, folding.settings(), batch.schema, Key("w", 0), use=WriteUse.BATCH, overwrite=True
     )
     sent: WritePlan = pickle.loads(pickle.dumps(plan))  # noqa: S301 - as Spark sends it to its tasks
-    files = collect_files(plan.target, [sent.run(batch.to_batches())])
+    files = collect_files(plan.target, sent.with_few([sent.run(batch.to_batches())]))
     assert folding.put(ReplaceDelta(files, plan.columns.decode(), where)) is not None
 
 

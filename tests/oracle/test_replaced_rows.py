@@ -47,7 +47,7 @@ def plan_of(folding: Folding, rows: pa.Table, where: str) -> WritePlan:
 
 
 def written(plan: WritePlan, *tasks: pa.Table) -> list[TaskFiles]:
-    return [plan.run(rows.to_batches()) for rows in tasks]
+    return plan.with_few([plan.run(rows.to_batches()) for rows in tasks])
 
 
 def replacement(folding: Folding, rows: pa.Table, where: str) -> ReplaceWhere:

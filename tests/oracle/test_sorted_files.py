@@ -65,10 +65,11 @@ def by_append(settings: WriteSettings, rows: pa.Table) -> None:
 
 
 def by_format(settings: WriteSettings, rows: pa.Table) -> None:
-    """What the data source does in a task of a streaming query, which gets batches of some rows."""
+    """What the data source does in a streaming query with one task, which gets batches of some rows."""
     given = read_write_options({"path": settings.table})
     plan = plan_write(given, settings, rows.schema, Key("app", 0), use=WriteUse.STREAM, overwrite=False)
-    assert plan.run(rows.to_batches(max_chunksize=7)).fault is None
+    (task,) = plan.with_few([plan.run(rows.to_batches(max_chunksize=7))])
+    assert task.fault is None
 
 
 @pytest.mark.parametrize("door", [by_append, by_format])

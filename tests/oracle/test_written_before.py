@@ -66,7 +66,8 @@ def written(table: Folding | DeltaFolding) -> AppendWritten:
     """An append whose files are written for the table as it is now."""
     given = read_write_options({"path": str(table.path)})
     plan = plan_write(given, table.settings(), NEW.schema, Key("app", 7), use=WriteUse.BATCH, overwrite=False)
-    operation = plan._operation(collect_files(plan.target, [plan.run(NEW.to_batches())]), pa.table({}))
+    files = collect_files(plan.target, plan.with_few([plan.run(NEW.to_batches())]))
+    operation = plan._operation(files, pa.table({}))
     assert isinstance(operation, AppendWritten)
     return operation
 

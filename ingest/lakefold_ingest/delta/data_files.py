@@ -41,7 +41,6 @@ class ParquetTarget(Target):
     compression. `max_bytes_per_file` is also the most that the files of all partitions have at once in
     memory. `hidden`: columns that the batches have after those of the table, and that files store under the
     same names. `folder`: the one of the files, with a slash at its end; empty: that of the table.
-    `file_bytes`: a file ends once it has this number of bytes in the store; None: no limit.
     `prefix_length`: of the folder with a random name in which each file is, instead of one by the values of
     its partition; 0: there is none.
     """
@@ -53,7 +52,6 @@ class ParquetTarget(Target):
     codec: str = "snappy"
     hidden: pa.Schema | None = None
     folder: str = ""
-    file_bytes: int | None = None
     prefix_length: int = 0
 
     def with_hidden(self, hidden: pa.Schema, folder: str = "") -> ParquetTarget:

@@ -99,7 +99,9 @@ def write_fragments(target: FragmentTarget, batches: Iterable[pa.RecordBatch]) -
                 _make_durable(Path(local_path(target.uri)), [file.path for file in written.files])
             except OSError as error:
                 raise _not_written(error, target.uri) from error
-        yield _fragment(written, target.field_ids)
+        fragment = _fragment(written, target.field_ids)
+        feed.note(sum(file.file_size_bytes for file in fragment.files))
+        yield fragment
 
 
 class _Feed:
@@ -112,6 +114,9 @@ class _Feed:
         self._target = target
         self._batches = iter(batches)
         self._rest: pa.RecordBatch | None = None
+        most = target.max_bytes_per_file
+        self._most_bytes = most if target.file_bytes is None else min(most, target.file_bytes)
+        self._bytes = 0
         self.error: BaseException | None = None
 
     def has_rows(self) -> bool:
@@ -125,18 +130,24 @@ class _Feed:
 
     def one_file(self) -> Iterator[pa.RecordBatch]:
         """Yields the batches of the next file."""
-        rows = size = 0
+        rows = self._bytes = 0
         try:
-            while rows < self._target.max_rows_per_file and size < self._target.max_bytes_per_file:
+            while rows < self._target.max_rows_per_file and self._bytes < self._most_bytes:
                 if not self.has_rows() or self._rest is None:
                     return
                 batch = self._rest.slice(0, self._target.max_rows_per_file - rows)
                 self._rest = self._rest.slice(batch.num_rows)
-                rows, size = rows + batch.num_rows, size + batch.nbytes
+                rows, self._bytes = rows + batch.num_rows, self._bytes + batch.nbytes
                 yield batch
         except Exception as error:
             self.error = error
             raise
+
+    def note(self, stored: int) -> None:
+        """Notes how many bytes the store has of the file: the next one gets the size that is wanted."""
+        wanted = self._target.file_bytes
+        if wanted is not None and stored:
+            self._most_bytes = min(self._target.max_bytes_per_file, wanted * self._bytes // stored + 1)
 
 
 def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:

@@ -54,6 +54,7 @@ EVERYWHERE: Final = frozenset(WriteUse)
 ROWS_BY_KEY: Final = frozenset({WriteMode.UPSERT, WriteMode.DELETE, WriteMode.CDC})
 UPSERTS: Final = frozenset({WriteMode.UPSERT})
 CHANGES: Final = frozenset({WriteMode.CDC})
+WHOLE_ROWS: Final = frozenset({WriteMode.APPEND, WriteMode.OVERWRITE})
 ALL_MODES: Final = frozenset(WriteMode)
 
 
@@ -102,7 +103,7 @@ def seconds(text: str) -> float:
 
 
 def number(text: str) -> int:
-    """Returns a batch number."""
+    """Returns a number of things, or of a batch: 0 or more."""
     if not text.strip().isdecimal():
         raise ValueError("a whole number from 0")
     return int(text)
@@ -231,11 +232,30 @@ WRITE_OPTIONS: Final = (
         default_text="1g",
     ),
     WriteOption(
+        "targetFileSize",
+        size,
+        "files have about this many bytes; the driver writes the rows of tasks that have fewer, up to 64 MiB "
+        "of rows in memory, together",
+        uses=FRAMES,
+        in_python="target_file_size",
+        default_text="a task writes what `maxRecordsPerFile` and `maxBytesPerFile` allow into one file",
+        modes=WHOLE_ROWS,
+    ),
+    WriteOption(
+        "driverRows",
+        number,
+        "the driver writes the rows of tasks that have at most this many, in files that they share; 0: each "
+        "task writes its own files",
+        uses=FRAMES,
+        default_text="50,000 and less than 256 KiB of rows in memory; with `targetFileSize` no limit of rows",
+        modes=WHOLE_ROWS,
+    ),
+    WriteOption(
         "sortBy",
         column_names,
         "the columns by which the rows of each file are ordered, with commas",
         default_text="the order of the batch",
-        modes=frozenset({WriteMode.APPEND, WriteMode.OVERWRITE}),
+        modes=WHOLE_ROWS,
     ),
     WriteOption(
         "dataStorageVersion",
@@ -447,14 +467,15 @@ _BY_NAME: Final = {option.name.lower(): option for option in WRITE_OPTIONS}
 
 
 _OF_A_READ: Final = "it is an option of a read, of Delta or of Kafka: give it to readStream or read"
-_BY_SIZE: Final = (
-    "give maxBytesPerFile, target_file_size of sink, or delta.targetFileSize of a new Delta table"
+_BY_SIZE: Final = "give targetFileSize, or delta.targetFileSize of a new Delta table"
+_REPARTITION: Final = (
+    "a Python data source can't have Spark divide the rows anew: repartition the frame, or give "
+    "targetFileSize; sink has target_rows_per_file"
 )
 OF_OTHERS: Final = {
     "partitionOverwriteMode": "not built: name the partitions whose rows are replaced by replaceWhere",
     "replaceUsing": "not built: give replaceWhere",
     "replaceOn": "not built: give replaceWhere",
-    "targetFileSize": _BY_SIZE,
     "target-file-size-bytes": _BY_SIZE,
     "optimizeWrite": f"not built: {_BY_SIZE}",
     "compression": "give delta.parquet.compression.codec if the write creates a Delta table",
@@ -463,7 +484,9 @@ OF_OTHERS: Final = {
     "clusteringColumns": "not built: sortBy orders the rows of each file",
     "dataChange": "not built: `lakefold compact` changes files without changing rows",
     "fanout-enabled": "leave it out: a task writes all of its partitions at once",
-    "distribution-mode": "leave it out: repartition the frame, or give target_rows_per_file to sink",
+    **dict.fromkeys(
+        ("distribution-mode", "targetRowsPerFile", "numPartitions", "repartition", "coalesce"), _REPARTITION
+    ),
     "topic": "give transactionsTopic and outcomesTopic, or none",
     "primaryKey": "give keys, with writeMode=upsert",
     "mergeKeys": "give keys, with writeMode=upsert",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class Target(ABC):
 
     `uri` is the table's canonical URI. `fitting` makes rows of the table from batches. `storage_options` are
     those of the table's store. A file ends after `max_rows_per_file` rows, or after the batch with which it
-    has `max_bytes_per_file` bytes of rows in memory (the file itself is mostly smaller). `keeps_bad_rows`:
+    has `max_bytes_per_file` bytes of rows in memory (the file itself is mostly smaller). `file_bytes`: a file
+    has about this number of bytes in the store; None: no limit. `keeps_bad_rows`:
     rows that don't fit are left out and reported, with the columns `source_columns`, which no other row
     keeps. `sort_by`: the columns by which the rows of a file are ordered; none: they stay in the order of the
     batch.
@@ -39,9 +40,14 @@ class Target(ABC):
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_rows_per_file: int = MAX_ROWS_PER_FILE
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    file_bytes: int | None = None
     keeps_bad_rows: bool = False
     source_columns: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+
+    def with_file_bytes(self, size: int | None) -> Self:
+        """Returns the target with files of this size in the store; None: of the size that they have here."""
+        return self if size is None else replace(self, file_bytes=size)
 
     @abstractmethod
     def fitted(self) -> Self:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from lakefold_ingest.rows.few_rows import FewRows
     from lakefold_ingest.rows.staged_rows import TaskRows
     from lakefold_ingest.rows.task_files import TaskFiles
     from lakefold_ingest.writing.settings import WriteSettings
@@ -55,9 +56,9 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """The message of a task to the driver: the files that it wrote, or the rows that it staged."""
+    """The message of a task: the files that it wrote, or the rows that it left to the driver."""
 
-    result: TaskFiles | TaskRows
+    result: TaskFiles | FewRows | TaskRows
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class PlannedTasks:
     plan: Plan
     pylance: str = field(default_factory=lambda: pylance_release() or UNKNOWN)
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles | FewRows | TaskRows:
         """Runs a task. The first one of a process finds out at first whether that can write the table."""
         fault = own_fault(self.plan.settings, self.pylance)
         if fault is None:

@@ -1,11 +1,13 @@
 """Plans a write of Spark's on the driver before its tasks, and ends it after them.
 
-`plan_write` opens the table and decides how the tasks write (`rows.task_files`). `WritePlan.commit`
-makes one proposal of what they wrote. Nothing here knows Spark.
+`plan_write` opens the table and decides how the tasks write (`rows.task_files`). `WritePlan.commit` writes
+the rows that tasks left to it, since they had few (`rows.few_rows`), and makes one proposal of all files.
+Nothing here knows Spark.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,10 +26,12 @@ from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
 from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
+from lakefold_ingest.rows.few_rows import FEW_BYTES, FewRows, FewRowsStage
 from lakefold_ingest.rows.fitting import plain_field
 from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, decoded_files, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_ingest.spark.small_batches import MOST_ROWS
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
@@ -52,23 +56,27 @@ if TYPE_CHECKING:
 class WritePlan:
     """How one batch is written, decided on the driver before its tasks.
 
-    `read_version` is that for which the tasks write. `columns`: those for which they replace rows of a Lance
-    table (an encoded `Schema`), or the schema of a Delta table; if `keeps_schema`, the table's own.
-    `metadata`: the metaData action by which a Delta table gets other columns, empty if it keeps its own.
-    `condition`: that of `replaceWhere`.
+    `read_version` is that for which the tasks write. `stage` takes the rows of tasks with few. `columns`:
+    those for which they replace rows of a Lance table (an encoded `Schema`), or the schema of a Delta table;
+    if `keeps_schema`, the table's own. `metadata`: the metaData action by which a Delta table gets other
+    columns, empty if it keeps its own. `condition`: that of `replaceWhere`.
     """
 
     settings: WriteSettings
     mode: WriteMode
     target: Target
+    stage: FewRowsStage
     read_version: int
     columns: bytes = b""
     keeps_schema: bool = True
     condition: RowCondition | None = None
     metadata: bytes = b""
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
-        """Writes the rows of a task as `write_task` does."""
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles | FewRows:
+        """Writes the rows of a task as `write_task` does, or leaves them to `commit` if they are few."""
+        return self.stage.run(batches, self._write)
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         if self.condition is None:
             return write_task(self.target, batches)
         return write_task(self.target.fitted(), self.condition.fitted(self.target, batches))
@@ -78,12 +86,39 @@ class WritePlan:
         return TaskFiles((), fault, 0.0)
 
     def commit(
-        self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool = False, may_repeat: bool = True
+        self,
+        key: Key,
+        tasks: Sequence[TaskFiles | FewRows],
+        *,
+        in_order: bool = False,
+        may_repeat: bool = True,
     ) -> BatchReport:
-        """Proposes the files of a batch's tasks as `put_batch` does. Removes them if nothing was sent.
+        """Writes the rows that tasks left to it, and proposes the files of all tasks as `put_batch` does.
 
-        Raises as `put_batch` does, and `InvalidError` if rows of a task don't fit the table.
+        Removes the files if nothing was sent. Raises as `put_batch` does, and `InvalidError` if rows don't
+        fit the table.
         """
+        return self._propose(key, self.with_few(tasks), in_order=in_order, may_repeat=may_repeat)
+
+    def with_few(self, tasks: Sequence[TaskFiles | FewRows]) -> list[TaskFiles]:
+        """Returns what the tasks wrote, with the rows that they staged as what one more task wrote."""
+        written = [task for task in tasks if isinstance(task, TaskFiles)]
+        few = [task for task in tasks if isinstance(task, FewRows)]
+        if not few:
+            return written
+        waited_s = max(task.seconds for task in tasks)
+        try:
+            together = self._write(self.stage.batches(few))
+        except BaseException as error:
+            self._remove(decoded_files(self.target, written), str(error))
+            raise
+        finally:
+            self.stage.remove(few)
+        return [*written, replace(together, seconds=waited_s + together.seconds)]
+
+    def _propose(
+        self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool, may_repeat: bool
+    ) -> BatchReport:
         files = collect_files(self.target, tasks)
         operation = self._operation(files, bad_rows_of(tasks))
         try:
@@ -99,14 +134,15 @@ class WritePlan:
             self._remove(files, "the batch was added before")
         return report
 
-    def abort(self, tasks: Sequence[TaskFiles | None]) -> None:
+    def abort(self, tasks: Sequence[TaskFiles | FewRows | None]) -> None:
         """Removes the files of a batch of which a task failed (its entry is None).
 
         If no task failed, then the batch's proposal may have been sent, and its files stay.
         """
         if None in tasks:
-            written = decoded_files(self.target, (task for task in tasks if task is not None))
-            self._remove(written, "a task of the batch failed")
+            written = (task for task in tasks if isinstance(task, TaskFiles))
+            self._remove(decoded_files(self.target, written), "a task of the batch failed")
+            self.stage.remove(task for task in tasks if isinstance(task, FewRows))
 
     def _operation(
         self, files: Sequence[WrittenFile], bad_rows: pa.Table
@@ -151,21 +187,35 @@ def plan_write(
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
         check = partial(_check_condition, where, view.metadata if isinstance(view, DeltaView) else None)
         view = with_columns_of(view, BatchColumns(schema), settings, client, check)
+    file_bytes = given.value("targetFileSize")
+    stage = _stage(view, settings, given.value("driverRows"), file_bytes)
     if mode is WriteMode.APPEND:
         target = from_source(view.target(schema, settings), rows, source)
-        return WritePlan(settings, mode, target, view.version)
+        return WritePlan(settings, mode, target.with_file_bytes(file_bytes), stage, view.version)
     if isinstance(view, DeltaView):
-        return _plan_replacing(settings, mode, view, schema, where or "", keeps_schema=keeps_schema)
+        plan = _plan_replacing(settings, mode, view, schema, stage, where or "", keeps_schema=keeps_schema)
+        return replace(plan, target=plan.target.with_file_bytes(file_bytes))
     replaced = lance_view(view, "replacing rows")
     if not keeps_schema:
         replaced = _with_columns_of(schema, replaced)
     metadata = {name.decode(): value for name, value in (replaced.schema.metadata or {}).items()}
     columns = Schema(fields=replaced.fields, metadata=metadata)
-    target = replaced.target(schema, settings)
+    target = replaced.target(schema, settings).with_file_bytes(file_bytes)
     condition = None if where is None else _condition(where, replaced)
-    return WritePlan(
-        settings, mode, target, view.version, columns.SerializeToString(), keeps_schema, condition
-    )
+    encoded = columns.SerializeToString()
+    return WritePlan(settings, mode, target, stage, view.version, encoded, keeps_schema, condition)
+
+
+def _stage(
+    view: View, settings: WriteSettings, driver_rows: int | None, file_bytes: int | None
+) -> FewRowsStage:
+    """Returns which tasks leave their rows to the driver: see the options `driverRows`, `targetFileSize`."""
+    if file_bytes is None:
+        most_rows, most_bytes = MOST_ROWS, FEW_BYTES
+    else:
+        most_rows, most_bytes = sys.maxsize, file_bytes
+    most_rows = most_rows if driver_rows is None else driver_rows
+    return FewRowsStage(view.uri, settings.storage_options, most_rows, most_bytes)
 
 
 def _plan_replacing(
@@ -173,6 +223,7 @@ def _plan_replacing(
     mode: WriteMode,
     view: DeltaView,
     schema: pa.Schema,
+    stage: FewRowsStage,
     where: str,
     *,
     keeps_schema: bool,
@@ -185,9 +236,7 @@ def _plan_replacing(
         before, view = view, with_other_columns(view, schema, settings.partition_by)
         metadata = b"" if view is before else line_of(view.metadata).encode()
     target = view.target(schema, settings)
-    return WritePlan(
-        settings, mode, target, view.version, columns, keeps_schema, condition=condition, metadata=metadata
-    )
+    return WritePlan(settings, mode, target, stage, view.version, columns, keeps_schema, condition, metadata)
 
 
 def _check_new(where: str | None, settings: WriteSettings, key: Key, columns: pa.Schema, uri: str) -> None:
