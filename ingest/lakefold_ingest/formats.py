@@ -30,6 +30,8 @@ PROPERTY_PREFIX: Final = PREFIX
 
 # The tables that this process writes, by URI and storage options: their source and the newest version read.
 _seen: dict[tuple[object, ...], tuple[Source, View]] = {}
+# The newest version that an outcome has named, by the same keys.
+_published: dict[tuple[object, ...], int] = {}
 
 
 def format_of(envelope: Envelope) -> WriterFormat:
@@ -50,18 +52,21 @@ def read_properties(given: Mapping[str, str | bool | int]) -> dict[str, str]:
 def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) -> View | None:
     """Returns the table as it is now, or None if nothing exists at this location.
 
-    Lists the versions the first time, and if `afresh` is true. Otherwise it continues from the version that
-    it read last, which ends too early if versions after that one were removed. The committer refuses what is
-    built on such a version, and then the table is read afresh. Raises `NotATableError` if something other
+    Lists the versions the first time, and if `afresh` is true. Otherwise it continues from the newest version
+    that it has read or that `note_published` was told of, which ends too early if versions after that one
+    were removed. The committer refuses what is built on such a version, and then the table is read afresh.
+    Raises `NotATableError` if something other
     than a table is there, `InvalidError` if the table uses features that a writer must know and this release
     doesn't.
     """
     table = (uri, *sorted(storage_options.items()))
     source, before = _seen.get(table, (None, None))
-    if source is not None and before is not None and not afresh and source.versions.exists(before.version):
-        version = newest(source.versions, before.version)
-    else:
+    version = None
+    if source is not None and before is not None and not afresh:
+        version = _newest_since(source.versions, max(before.version, _published.get(table, 0)))
+    if source is None or version is None:
         _seen.pop(table, None)
+        _published.pop(table, None)
         opened = _opened(uri, storage_options)
         if opened is None:
             return None
@@ -69,6 +74,18 @@ def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = Fa
     view = FORMATS[source.format.name].view(source, version, None if afresh else before)
     _seen[table] = source, view
     return view
+
+
+def note_published(uri: str, storage_options: Mapping[str, str], version: int) -> None:
+    """Has `read_view` continue from a version that an outcome has named, so that it reads no older names."""
+    table = (uri, *sorted(storage_options.items()))
+    _published[table] = max(version, _published.get(table, 0))
+
+
+def _newest_since(versions: Versions, known: int) -> int | None:
+    """Returns the newest version, from one that existed; None if neither that one nor the next one does."""
+    version = newest(versions, known)
+    return version if version > known or versions.exists(known) else None
 
 
 def view_at(uri: str, version: int, storage_options: Mapping[str, str]) -> View:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from lakefold_ingest.merge.modes import merge_of
@@ -136,3 +138,43 @@ def test_a_small_batch_is_merged_without_a_task_that_runs_python(
         assert not table.put(spark.range(m, m + 20, 1, 2).selectExpr("id n", f"{m}L m"))[0]
     expected = {n: min(n, 2) for n in range(22)}
     assert {row["n"]: row["m"] for row in table.folding.rows()} == expected
+
+
+def test_a_small_batch_costs_few_calls_of_the_jvm_one_job_and_three_syncs(
+    spark: SparkSession, batches: Callable[[pa.Schema], Batches], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call takes about a tenth of a millisecond of CPU, and a job twenty; a sync is what a disk does.
+
+    Nearly all calls are those of `toArrow` itself, which are counted as well.
+    """
+    calls, syncs = list[str](), list[int]()
+    send, fsync = ClientServerConnection.send_command, os.fsync
+
+    def counted(connection: ClientServerConnection, command: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as py4j's
+        # Objects that Python has forgotten are released at any time.
+        if not command.startswith("m\n"):
+            calls.append(command)
+        return send(connection, command, *arguments, **named)
+
+    def synced(descriptor: int) -> None:
+        syncs.append(descriptor)
+        fsync(descriptor)
+
+    table = batches(pa.schema({"n": pa.int64()}))
+    table.put(spark.range(0, 40, 1, 2).toDF("n"))
+    table.put(spark.range(40, 80, 1, 2).toDF("n"))
+    given, batch = spark.range(80, 120, 1, 2).toDF("n"), spark.range(120, 160, 1, 2).toDF("n")
+    tracker = spark.sparkContext.statusTracker()
+    jobs = len(tracker.getJobIdsForGroup(None))
+    # The folding of this test is the committer's work.
+    monkeypatch.setattr(table.folding, "put", lambda operation, key: table.folding.build(operation, key))
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    given.toArrow()
+    least = len(calls)
+    calls.clear()
+    monkeypatch.setattr(os, "fsync", synced)
+    table.put(batch)
+    # Those beside `toArrow`: the schema of the frame, two, and the condition that limits its rows, one.
+    assert len(calls) <= least + 3, calls
+    assert len(syncs) == 3, "the file, its folder, and the table"
+    assert len(tracker.getJobIdsForGroup(None)) == jobs + 2, "one for each of the two frames"

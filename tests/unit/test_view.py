@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefold_ingest.formats import newest, read_view
+from lakefold_ingest.formats import newest, note_published, read_view
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.proposals.key import Key
 from lakefold_table.errors import NotATableError
@@ -21,6 +21,7 @@ from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import Marks
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions
 
@@ -81,6 +82,51 @@ def test_versions_removed_in_the_middle_are_passed_by_who_looks_afresh(tmp_path:
     assert stale is not None
     assert fresh is not None
     assert (stale.version, fresh.version) == (1, 6)
+
+
+@pytest.mark.parametrize("others", [0, 7])
+def test_a_batch_asks_for_few_files_after_an_outcome_however_many_versions_others_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Eight queries of one process write to the table, and each of them is told of its own version."""
+    uri = canonical(tmp_path / "t")
+    write(tmp_path / "t", 0, "create")
+    read_view(uri, {})
+    for number in range(2, others + 3):
+        write(tmp_path / "t", number)
+        note_published(uri, {}, number)
+    # The newest outcome may be known before an older one.
+    note_published(uri, {}, 1)
+    asked: list[str] = []
+    for method in ("size", "sizes", "get", "get_range", "get_tail", "get_together", "list", "names"):
+        _record(monkeypatch, method, asked)
+    view = read_view(uri, {})
+    assert view is not None
+    assert view.version == others + 2
+    assert asked == ["size", "size", "get"]
+
+
+def _record(monkeypatch: pytest.MonkeyPatch, method: str, asked: list[str]) -> None:
+    """Adds the name of this method to `asked` for each of its calls."""
+    original = getattr(LocalStorage, method)
+
+    def recorded(storage: LocalStorage, *arguments: object, **named: object) -> object:
+        asked.append(method)
+        return original(storage, *arguments, **named)
+
+    monkeypatch.setattr(LocalStorage, method, recorded)
+
+
+def test_a_version_that_an_outcome_named_may_be_gone(tmp_path: Path) -> None:
+    uri = canonical(tmp_path / "t")
+    for number in range(3):
+        write(tmp_path / "t", number, "append" if number else "create")
+    read_view(uri, {})
+    note_published(uri, {}, 9)
+    for _ in range(2):
+        view = read_view(uri, {})
+        assert view is not None
+        assert view.version == 3
 
 
 def test_marks_under_a_foreign_version_bind_but_prove_nothing(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, read_view
+from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view
 from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import (
@@ -179,6 +179,8 @@ class StartedBatch:
         fields = {"table": table, "key": str(self.key), "kind": report.kind, **figures.shown}
         LOGGER.log(level, "%s into %s: %s%s", self.key, table, report, cost, extra={"batch": fields})
         result = report.result
+        if isinstance(result, Committed):
+            note_published(table, self._settings.storage_options, result.version)
         if (
             isinstance(result, Duplicate)
             and result.rolled_back_by
