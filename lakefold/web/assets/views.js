@@ -54,7 +54,7 @@ export function time(milliseconds) {
 /** Returns an outcome as a short text with its reason. */
 export function outcome(last, uri) {
   if (!last) return make("span", { class: "faint" }, "none in the last hour");
-  const text = last.message ? ` ${last.message.slice(0, 160)},` : last.version ? ` version ${count(last.version)},` : "";
+  const text = last.message ? ` ${shortened(last.message, 160)},` : last.version ? ` version ${count(last.version)},` : "";
   return make("span", {}, make("a", {
     class: `kind ${last.kind}`, href: address("proposal", { uri, proposal: last.position, branch: last.branch }),
   }, last.kind), text, " ", time(last.time * 1000));
@@ -200,7 +200,8 @@ export function bars(title, groups, bad) {
 
 /** Returns the fragments of a table, by their rows and by the share of deleted rows. */
 export function fragments(document) {
-  const range = (low, high) => (low === null ? "none" : high === null ? `${format.short(low)} or more` : `${format.short(low)} to ${format.short(high - 1)}`);
+  const range = (low, high) => (low === null ? "none" : high === null ? `${format.short(low)} or more`
+    : high < 1000 ? `${low} to ${high - 1}` : `${format.short(low)} to below ${format.short(high)}`);
   const share = (low, high) => (low === null ? "none" : high === null ? "over 75 %" : `up to ${Math.round(high * 100)} %`);
   const rows = format.groups(document.rows_bounds, document.by_rows, range);
   // The first group has no deleted rows; the bound of a group is its upper end.
@@ -276,8 +277,8 @@ export function graph(table, uri) {
     hidden > 0 ? make("p", { class: "faint" }, `${hidden} more are not drawn; lakefold refs lists all.`) : null);
 }
 
-function shortened(name) {
-  return name.length > 20 ? `${name.slice(0, 19)}…` : name;
+function shortened(text, most = 20) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
 /** Returns tags in lines, in which no name covers the next one. A letter is about 7 wide. */
@@ -418,6 +419,11 @@ function conflictBar(fragment) {
     ...marks(fragment.others, 2, 10, "others"), ...marks(fragment.ours, 12, 10, "ours"), ...both);
 }
 
+/** Returns an address whose lines end behind a slash. */
+function parts(uri) {
+  return uri.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]);
+}
+
 /** Returns a command whose lines end between its words only. */
 function words(command) {
   return command.split(" ").flatMap((word, index) => [index ? " " : "", make("span", { class: "word" }, word)]);
@@ -435,7 +441,7 @@ export function letters(page) {
   return make("div", {}, page.left_out ? make("p", { class: "faint" }, `${count(page.left_out)} older ones are not shown; lakefold redrive lists all.`) : null,
     grid("refused proposals, the newest first", [
       ["time", (letter) => time(format.millis(letter.time))],
-      ["table", (letter) => (letter.table ? link(letter.table, "table", { uri: letter.table }) : "–"), "medium"],
+      ["table", (letter) => (letter.table ? link(parts(letter.table), "table", { uri: letter.table }) : "–"), "medium"],
       ["proposal", (letter) => link(letter.app_id ? `${letter.app_id}:${letter.batch_id}` : letter.uuid || "not a proposal", "proposal", {
         uri: letter.table, branch: letter.branch, proposal: `${letter.position.topic}/${letter.position.partition}@${letter.position.offset}` })],
       ["operation", (letter) => letter.operation || "–"],
