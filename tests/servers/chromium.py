@@ -41,9 +41,10 @@ class Browser:
         self._events, events = _pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         flags += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "--window-size=1300,1000"]
-        actions = [(os.POSIX_SPAWN_DUP2, commands, 3), (os.POSIX_SPAWN_DUP2, events, 4)]
         with (profile / "log").open("wb") as log:
-            actions += [(os.POSIX_SPAWN_DUP2, log.fileno(), 1), (os.POSIX_SPAWN_DUP2, log.fileno(), 2)]
+            # The log may be 3 or 4 itself, so it comes first.
+            actions = [(os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)]
+            actions += [(os.POSIX_SPAWN_DUP2, commands, 3), (os.POSIX_SPAWN_DUP2, events, 4)]
             words = [PROGRAM, *flags, "about:blank"]
             self._pid = os.posix_spawn(PROGRAM, words, os.environ, file_actions=actions, setpgroup=0)
         for theirs in (commands, events):
