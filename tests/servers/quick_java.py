@@ -50,7 +50,7 @@ _SCRIPT: Final = """\
 #!/bin/sh
 case " $* " in
 *" kafka.Kafka "* | *" kafka.tools."*) set -- {broker} "$@" ;;
-*" org.apache.spark.deploy.SparkSubmit "*) set -- {spark} "$@" ;;
+*" org.apache.spark.deploy.SparkSubmit "* | *" org.apache.spark.executor."*) set -- {spark} "$@" ;;
 *" org.apache.spark.launcher.Main "*) set -- {launcher} "$@" ;;
 esac
 exec {java} "$@"
