@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lakefold.local.home import known_broker
 from lakefold.local.ports import free_port
+from tests.servers.quick_python import session_python
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -68,12 +69,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def terminal_in(folder: Path) -> Iterator[Terminal]:
-    """Yields a terminal as after `make demo`: programs are on the PATH, and no setting is set."""
+    """Yields a terminal as after `make demo`: programs are on the PATH, and no setting is set.
+
+    Only the Python processes of Spark may be copies of a loaded one.
+    """
     variables = {name: text for name, text in os.environ.items() if not name.startswith("LAKEFOLD_")}
     variables |= {
         "PATH": f"{Path(sys.executable).parent}:{variables['PATH']}",
         "LAKEFOLD_HTTP_PORT": str(free_port()),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": session_python(),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     try:

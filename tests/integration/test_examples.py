@@ -29,7 +29,7 @@ LINES = 80
 
 
 @pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+def terminal(_quick_workers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     with terminal_in(tmp_path_factory.mktemp("examples")) as terminal:
         terminal.run("lakefold up")
         terminal.run(f"lakefold committer  # {BESIDE}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Pages start Spark: a minute on an idle machine, and several on one that is busy with other tests.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("_quick_workers")]
 
 WITH_CODE = [page for page in pages() if any(block.is_run for block in page.blocks)]
 STOPPED = "query.stop()\nspark.stop()\n"

@@ -110,8 +110,13 @@ def quick_python(folder: Path) -> Iterator[Path]:
 def prepare_quick_session(folder: Path) -> dict[str, str]:
     """As `prepare_session`, with the program if there is one."""
     options = prepare_session(folder)
-    os.environ["PYSPARK_PYTHON"] = os.environ.get(_QUICK_PYTHON, sys.executable)
+    os.environ["PYSPARK_PYTHON"] = session_python()
     return options
+
+
+def session_python() -> str:
+    """Returns what a session is to run as Python: the program if there is one."""
+    return os.environ.get(_QUICK_PYTHON, sys.executable)
 
 
 class _Original:
