@@ -16,11 +16,12 @@ import lakefold
 from lakefold_maintenance.delta.survey import FileNumbers, delta_policy
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_reader.opening import open_source
+from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.delta.table_features.row_tracking import PRESERVED
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import InvalidError
-from tests.delta_logs.actions import data_file, metadata, protocol_with
+from tests.delta_logs.actions import data_file, metadata, protocol_with, text
 from tests.oracle.delta_maintenance import DeltaWorld, committed, deleted_rows, made, statistics
 from tests.unit.test_delta_format import Table
 
@@ -135,9 +136,9 @@ def test_the_table_says_its_policy_in_its_properties() -> None:
     ours = {**given, "lakefold.maintenance.version_age": "9d", "lakefold.maintenance.target_bytes": "7"}
     assert delta_policy(ours, {}, "t").version_age.days == 9
     assert delta_policy(ours, {}, "t").target_bytes == 7
-    for name, text in [("delta.targetFileSize", "big"), ("delta.logRetentionDuration", "a while")]:
+    for name, value in [("delta.targetFileSize", "big"), ("delta.logRetentionDuration", "a while")]:
         with pytest.raises(InvalidError, match=name):
-            delta_policy({name: text}, {}, "t")
+            delta_policy({name: value}, {}, "t")
 
 
 def test_a_table_that_may_not_be_committed_to_is_refused(tmp_path: Path) -> None:
@@ -149,6 +150,21 @@ def test_a_table_that_may_not_be_committed_to_is_refused(tmp_path: Path) -> None
     with pytest.raises(InvalidError, match="futureFeature"):
         world.compaction().run(full=True)
     assert world.asked == []
+
+
+def test_a_column_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    world = made(tmp_path / "t", 2)
+    deep: object = "long"
+    for _ in range(63):
+        deep = {"type": "struct", "fields": [{"name": "s", "type": deep, "nullable": True, "metadata": {}}]}
+    (begun,) = (line for line in (world.path / commit_path(0)).read_text().splitlines() if "metaData" in line)
+    changed = json.loads(begun)
+    schema = json.loads(changed["metaData"]["schemaString"])
+    schema["fields"].append({"name": "d", "type": deep, "nullable": True, "metadata": {}})
+    changed["metaData"]["schemaString"] = json.dumps(schema)
+    (world.path / commit_path(3)).write_bytes(text([changed]))
+    with pytest.raises(InvalidError, match="the column d is nested deeper than 63 levels"):
+        world.compaction().run(full=True)
 
 
 def test_a_damaged_file_is_named_and_the_others_go_on(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.delta.schemas import expressions
-from lakefold_ingest.delta.table_schema import check_levels, check_text_types
+from lakefold_ingest.delta.table_schema import check_text_types
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.text_lengths import length_of
-from lakefold_reader.delta.new_files.stored_columns import fields_in
+from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in
 from lakefold_table.delta.predicates.syntax import (
     Always,
     Both,

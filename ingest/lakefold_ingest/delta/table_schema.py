@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,10 +15,6 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_table.delta.actions.table_actions import TableMetadata
-
-
-MOST_LEVELS: Final = 63
-"""How many levels a column has at most, itself and its values included, with which Arrow makes a batch."""
 
 
 def table_schema(metadata: TableMetadata) -> pa.Schema:
@@ -35,18 +31,6 @@ def check_text_types(metadata: TableMetadata, where: str) -> None:
             raise InvalidError(
                 message, where=where, hint="write such rows by another client, as Spark with Delta"
             )
-
-
-def check_levels(columns: pa.Schema, where: str) -> None:
-    """Raises `InvalidError` if a column is nested deeper than can be written."""
-    for column in columns:
-        if _levels(column.type) > MOST_LEVELS:
-            message = f"the column {column.name} is nested deeper than {MOST_LEVELS} levels"
-            raise InvalidError(message, where=where, hint="store its inner levels as a text of JSON")
-
-
-def _levels(kind: pa.DataType) -> int:
-    return 1 + max((_levels(kind.field(index).type) for index in range(kind.num_fields)), default=0)
 
 
 def _limited(column: DeltaColumn) -> pa.Field:

@@ -19,7 +19,7 @@ from lakefold_reader.delta.data_files import DataFile, live_rows
 from lakefold_reader.delta.new_files.file_paths import prefix_length, random_folder
 from lakefold_reader.delta.new_files.parquet_writer import NewDataFile, codec_of
 from lakefold_reader.delta.new_files.statistics import indexed_columns
-from lakefold_reader.delta.new_files.stored_columns import fields_in, stored_schema
+from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in, stored_schema
 from lakefold_reader.delta.row_tracking import kept_columns, row_ids, row_versions
 from lakefold_reader.delta.schema import schema_in
 from lakefold_table.delta.json_text import to_json
@@ -47,6 +47,7 @@ class DeltaRewriter:
         columns = (each for each in schema.columns if each.physical not in schema.partitions)
         self._columns = [each.unpadded for each in columns]
         plain = pa.schema([column.field for column in self._columns])
+        check_levels(plain, uri)
         stored = stored_schema(fields_in(metadata), plain) if metadata.maps_columns else plain
         clustering = clustering_columns(
             survey.snapshot.domains.values(), writer_features(survey.snapshot.protocol)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakefold_table.delta.json_text import parse_object
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,11 +19,25 @@ Members = dict[str, Any]
 COLUMN_ID: Final = "delta.columnMapping.id"
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 FIELD_ID: Final = b"PARQUET:field_id"
+MOST_LEVELS: Final = 63
+"""How many levels a column has at most, itself and its values included, with which Arrow makes a batch."""
 
 
 def fields_in(metadata: TableMetadata) -> list[Members]:
     """Returns the columns of a table at the top level, as its schema has them."""
     return list(parse_object(metadata.schema_text.encode(), "schemaString").get("fields") or [])
+
+
+def check_levels(columns: pa.Schema, where: str) -> None:
+    """Raises `InvalidError` if a column is nested deeper than can be written."""
+    for column in columns:
+        if _levels(column.type) > MOST_LEVELS:
+            message = f"the column {column.name} is nested deeper than {MOST_LEVELS} levels"
+            raise InvalidError(message, where=where, hint="store its inner levels as a text of JSON")
+
+
+def _levels(kind: pa.DataType) -> int:
+    return 1 + max((_levels(kind.field(index).type) for index in range(kind.num_fields)), default=0)
 
 
 def stored_schema(fields: Iterable[Members], schema: pa.Schema) -> pa.Schema:
