@@ -18,7 +18,7 @@ from lakefold.web.loopback import is_this_machine
 from lakefold_log.client.admin import INSTANCE, Admin
 from lakefold_log.client.members import SUFFIX
 from lakefold_log.client.overview import Overview, overview
-from lakefold_log.client.questions import group_members
+from lakefold_log.client.requests import group_members
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.outcome_feed import OutcomeFeed
 from lakefold_table.errors import LakefoldError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold.web.activity import Activity
-    from lakefold_log.client.questions import GroupMember
+    from lakefold_log.client.requests import GroupMember
 
 WATCHED_S: Final = 2.0
 """How often the brokers are asked while a page is open."""

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from lakefold_log.client.questions import settings_of
+from lakefold_log.client.requests import settings_of
 from lakefold_log.client.topics import describe
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read import offset_metadata

@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewTopic
 
 from lakefold.local import broker
 from lakefold_log.client.admin import Admin, KafkaConfig, cluster_id
-from lakefold_log.client.questions import Watermarks, settings_of
+from lakefold_log.client.requests import Watermarks, settings_of
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import MissingTopicError, describe, ensure_topics, watermarks
 from lakefold_log.codec.partitioner import partition_of

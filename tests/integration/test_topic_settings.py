@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from lakefold.local.broker import Broker
-from lakefold_log.client.questions import settings_of
+from lakefold_log.client.requests import settings_of
 from lakefold_log.client.topic_policies import check_policies
 from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import encode

@@ -69,7 +69,7 @@ def test_every_answer_of_the_admin_client_is_checked() -> None:
         for each in tree.modules()
         if each.path.startswith("log/") and re.search(r"admin\.client\.", each.text)
     }
-    assert users == {"log/lakefold_log/client/questions.py"}
+    assert users == {"log/lakefold_log/client/requests.py"}
 
 
 def test_no_question_is_put_that_may_end_the_process() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
 from lakefold_committer.recovery.start_offset import beginning
-from lakefold_log.client.questions import Watermarks
+from lakefold_log.client.requests import Watermarks
 from lakefold_log.read.anchor import Anchor
 from lakefold_table.errors import FencedError, GapError, RetryError
 from lakefold_table.marks.owner import Owner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakefold.web.cluster import lag_at, plain_members, waiting_at
-from lakefold_log.client.questions import GroupMember
+from lakefold_log.client.requests import GroupMember
 
 
 def test_members_have_their_names_hosts_and_partitions_of_the_log() -> None:

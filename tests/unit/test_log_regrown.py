@@ -16,7 +16,7 @@ from lakefold_committer.recovery.start_offset import beginning
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.replay.log_reader import EntriesGoneError, checked
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_log.client.questions import Watermarks
+from lakefold_log.client.requests import Watermarks
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_log.read.offset_metadata import OffsetMetadata

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_log.client.admin import Admin
-    from lakefold_log.client.questions import Partition
+    from lakefold_log.client.requests import Partition
     from lakefold_log.client.topic_names import Topics
 
 LOG: Final = structlog.get_logger("lakefold.committer")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import Consumer, KafkaError
 
 from lakefold_log.client.admin import Admin, error_of, kafka_errors
-from lakefold_log.client.questions import checked_commits
+from lakefold_log.client.requests import checked_commits
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_table.errors import RetryError
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from lakefold_log.client.admin import NO_GROUP, Admin, Option, client_set_up, error_of, kafka_errors
 from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.error_codes import Local
-from lakefold_log.client.questions import cluster_metadata, offset_ranges
+from lakefold_log.client.requests import cluster_metadata, offset_ranges
 from lakefold_log.client.rights import on_topics
 from lakefold_table.errors import InvalidError
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from lakefold_log.client.admin import Admin, error_of, kafka_error
-from lakefold_log.client.questions import UnknownAnswerError, ask_for_topic, topic_answer
+from lakefold_log.client.requests import UnknownAnswerError, ask_for_topic, topic_answer
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topics import NO_TOPIC
 from lakefold_table.errors import GapError, LakefoldError, RetryError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.questions import ask_for_topic, settings_of, topic_answer
+from lakefold_log.client.requests import ask_for_topic, settings_of, topic_answer
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:

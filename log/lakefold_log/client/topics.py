@@ -17,7 +17,7 @@ from confluent_kafka.admin import NewTopic
 
 from lakefold_log.client.admin import Admin, error_of, kafka_error
 from lakefold_log.client.error_codes import Local
-from lakefold_log.client.questions import (
+from lakefold_log.client.requests import (
     UnknownAnswerError,
     Watermarks,
     ask_for_topic,
@@ -34,7 +34,7 @@ from lakefold_table.position import LogId
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_log.client.questions import Partition
+    from lakefold_log.client.requests import Partition
     from lakefold_log.client.topic_names import Topics
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_log.client.admin import Admin, Option
-    from lakefold_log.client.questions import Watermarks
+    from lakefold_log.client.requests import Watermarks
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5

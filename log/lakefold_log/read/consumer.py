@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message as RawMessage
 
-    from lakefold_log.client.questions import Watermarks
+    from lakefold_log.client.requests import Watermarks
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up, kafka_errors
 from lakefold_log.client.client_log import LOGGER
-from lakefold_log.client.questions import offset_ranges
+from lakefold_log.client.requests import offset_ranges
 from lakefold_log.client.topics import describe
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.closing import Closing

@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewTopic
 
 from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up, error_of, kafka_error
 from lakefold_log.client.client_log import LOGGER
-from lakefold_log.client.questions import create_topic
+from lakefold_log.client.requests import create_topic
 from lakefold_log.client.topics import TopicDescription, describe
 from lakefold_table.errors import RetryError
 

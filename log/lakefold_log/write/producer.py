@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up, error_of, kafka_error
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
-from lakefold_log.client.questions import max_message_bytes
+from lakefold_log.client.requests import max_message_bytes
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_log.client.topics import describe

@@ -24,7 +24,7 @@ import structlog
 from confluent_kafka import TopicPartition
 
 from lakefold_log.client.committed_offsets import committed
-from lakefold_log.client.questions import max_message_bytes
+from lakefold_log.client.requests import max_message_bytes
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.signing import OutcomesKey
 from lakefold_log.read.offset_metadata import OffsetMetadata

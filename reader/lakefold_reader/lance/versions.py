@@ -16,13 +16,13 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import VersionSummary
-from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.codec import decode_head, head_length, head_transaction
 from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.manifests.naming import TRANSACTIONS
 from lakefold_table.lance.state import MICROS, LanceState
+from lakefold_table.lance.version_links import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.marks.record import TABLE_ID, TIME, is_own
 from lakefold_table.roots import below
 from lakefold_table.versions.heads import HEAD_BYTES, read_head

@@ -12,7 +12,7 @@ from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.marks import PREFIX, Rebinding
 from lakefold_table.marks.record import MOVE, Batches, Record, decode_record
-from lakefold_table.whole import within
+from lakefold_table.whole_numbers import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

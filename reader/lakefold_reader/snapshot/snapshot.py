@@ -20,7 +20,7 @@ from lakefold_reader.versions.stray_files import check_not_stray, missing
 from lakefold_reader.versions.times import micros_of, time_of
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
-from lakefold_table.whole import version_number, within
+from lakefold_table.whole_numbers import version_number, within
 
 if TYPE_CHECKING:
     import os

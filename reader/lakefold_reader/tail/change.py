@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_reader.format.changes import Misfits, Weight, misfits_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.record import Record, decode_record, position_at
-from lakefold_table.whole import integer
+from lakefold_table.whole_numbers import integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,7 +15,7 @@ from typing import Any, Final
 from lakefold_table.errors import InvalidError, NotFoldedYetError
 from lakefold_table.marks.marks import Marks, Rebinding, describe_position
 from lakefold_table.position import LogId, Position
-from lakefold_table.whole import integer
+from lakefold_table.whole_numbers import integer
 
 _PRINTED: Final = re.compile(
     r"(?:(?P<cluster>[^/@\s]+)/)?(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,10})"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakefold_reader.versions.listing import numbers_of, remaining, unbroken_from
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, VersionExpiredError
-from lakefold_table.whole import integer
+from lakefold_table.whole_numbers import integer
 
 if TYPE_CHECKING:
     from lakefold_reader.format.source import Source

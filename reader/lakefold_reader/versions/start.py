@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.versions.cursor import VERSION, Cursor, mark_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
-from lakefold_table.whole import version_number
+from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,6 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Entry, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, CopyFile, Fetched, Publication
-from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.combine_transactions import APPEND, combined, did, grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
@@ -44,6 +43,7 @@ from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
 from lakefold_table.lance.verdicts import COMPATIBLE
 from lakefold_table.lance.version_builder import VersionBuilder
+from lakefold_table.lance.version_links import restored_by
 from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Entry, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NO_FILES, FilesAfter, Requirements, VersionHead, VersionSummary
-from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.combine_transactions import grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import PLAIN
@@ -58,6 +57,7 @@ from lakefold_table.lance.proposal_footprint import (
 from lakefold_table.lance.recorded_draft import Recall
 from lakefold_table.lance.refs.files import REFS
 from lakefold_table.lance.state import LanceState, state_of
+from lakefold_table.lance.version_links import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.marks.marks import SHARES_VERSIONS, digest_of_marks
 from lakefold_table.roots import below
 from lakefold_table.version_names import ManifestNaming

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.kinds import Kind, kind_of
@@ -17,6 +16,7 @@ from lakefold_table.lance.proposal import NAME
 from lakefold_table.lance.schemas.columns import Columns, columns_of
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, FileVersion
 from lakefold_table.lance.schemas.schema import depth
+from lakefold_table.lance.version_links import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.marks.marks import decode_marks
 
 if TYPE_CHECKING:

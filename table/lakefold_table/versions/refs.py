@@ -17,7 +17,7 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, ReplacesKnown, Storage
-from lakefold_table.whole import version_number
+from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.overview import overview
-from lakefold_log.client.questions import Watermarks, offset_ranges, settings_of
+from lakefold_log.client.requests import Watermarks, offset_ranges, settings_of
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read import offset_metadata
