@@ -16,27 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefold.spark import register
-from tests.servers.quick_python import prepare_quick_session
+from tests.integration.drivers import run_in_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def run(reported: dict[str, Any]) -> None:
-    """Does the work of `stream` in a session of its own."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder
-    for name, value in prepare_quick_session(Path(reported["folder"]) / "spark").items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    register(spark)
-    stream(spark, reported)
-    spark.stop()
-
-
 def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
     """Reads what there is now, one or more batches."""
+    register(spark)
     folder = Path(reported["folder"])
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -61,4 +49,4 @@ def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    run_in_session(stream, json.loads(sys.argv[1]))

@@ -14,22 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefold.spark import sink
-from tests.servers.quick_python import prepare_quick_session
+from tests.integration.drivers import run_in_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def run(reported: dict[str, Any]) -> None:
-    """Does the work of `stream` in a session of its own."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder
-    for name, value in prepare_quick_session(Path(reported["folder"]) / "spark").items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    stream(spark, reported)
-    spark.stop()
 
 
 def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
@@ -55,4 +43,4 @@ def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    run_in_session(stream, json.loads(sys.argv[1]))

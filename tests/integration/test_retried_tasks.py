@@ -5,13 +5,11 @@ Promise: what docs/reference/spark-writes.md says of tasks that Spark runs again
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ import pytest
 from lakefold.local.ports import free_port
 from lakefold_maintenance.lance.names import is_unique
 from tests.integration.committers import ready_committer
+from tests.integration.drivers import running_driver
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("_quick_workers")
 
 SECONDS = 200
-ROOT = Path(__file__).parents[2]
 FIRST = dict.fromkeys(range(100), "first")
 SECOND = dict.fromkeys(range(50, 200), "second")
 TABLES: dict[str, dict[int, str]] = {
@@ -165,15 +163,5 @@ def check(table: Path, *, lost: int, staged: bool) -> None:
 
 def run_driver(folder: Path, given: Mapping[str, object]) -> None:
     """Runs the driver, and ends what it started."""
-    command = [sys.executable, "-m", "tests.integration.retried_driver", json.dumps({**given})]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (folder / "driver.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            assert process.wait(SECONDS) == 0, (folder / "driver.log").read_text()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with running_driver("retried_driver", folder, given) as process:
+        assert process.wait(SECONDS) == 0, (folder / "driver.log").read_text()

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,10 +38,10 @@ from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, ready_committer
+from tests.integration.drivers import kill_driver_in_a_batch
 from tests.integration.own_log import OwnLog
 from tests.integration.streaming_driver import stream
 from tests.merging import row_ids
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,8 +58,6 @@ if TYPE_CHECKING:
 
 FILES = 4
 ROWS = 50
-START_SECONDS = 240
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -499,24 +495,6 @@ def test_spark_does_not_make_the_driver_load_lance(tmp_path: Path) -> None:
     assert loaded.stdout.split() == []
 
 
-@contextmanager
-def driver(folder: Path, arguments: dict[str, Any], hang_after: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A Spark driver process, and all that it started; SIGKILL to all of it at the end."""
-    job = {"folder": str(folder), "sink": arguments, "hang_after": hang_after}
-    command = [sys.executable, "-m", "tests.integration.streaming_driver", json.dumps(job)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (folder / "driver.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 @pytest.mark.timeout(900)
 def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
@@ -544,8 +522,5 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
 
 def kill_driver_after(batch: int, folder: Path, arguments: dict[str, Any]) -> None:
     """Run a driver until its sink has returned from this batch, then kill it before Spark has noted that."""
-    hanging = folder / "hanging"
-    with driver(folder, arguments, hang_after=batch) as process:
-        until(lambda: hanging.exists() or process.poll() is not None, "the batch", seconds=START_SECONDS)
-        assert process.poll() is None, (folder / "driver.log").read_text()
-    hanging.unlink()
+    job = {"folder": str(folder), "sink": arguments, "hang_after": batch}
+    kill_driver_in_a_batch("streaming_driver", folder, job)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,19 +16,15 @@ from lakefold.spark import register, sink
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_table.storage import open_storage
 from tests.integration.committers import running_committer
+from tests.integration.drivers import kill_driver_in_a_batch
 from tests.integration.source_driver import stream
 from tests.tables import Folded
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.integration.conftest import TopicNames
-
-START_SECONDS = 240
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -165,23 +156,6 @@ def test_what_a_query_can_not_go_over_ends_it_with_what_to_set(
     assert query.run() == {0: [50, 51]}
 
 
-@contextmanager
-def driver(folder: Path, arguments: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    """A Spark driver process, and all that it started; SIGKILL to all of it at the end."""
-    command = [sys.executable, "-m", "tests.integration.source_driver", json.dumps(arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (folder / "driver.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 @pytest.mark.timeout(900)
 def test_a_driver_killed_in_a_batch_reads_the_same_batch_again(
     session: SparkSession, table: Folded, tmp_path: Path
@@ -191,10 +165,7 @@ def test_a_driver_killed_in_a_batch_reads_the_same_batch_again(
         "table": table.uri,
         "options": {"startingVersion": "2", "maxVersionsPerTrigger": "2"},
     }
-    hanging = tmp_path / "hanging"
-    with driver(tmp_path, {**given, "hang_after": 1}) as process:
-        until(lambda: hanging.exists() or process.poll() is not None, "the batch", seconds=START_SECONDS)
-        assert process.poll() is None, (tmp_path / "driver.log").read_text()
+    kill_driver_in_a_batch("source_driver", tmp_path, {**given, "hang_after": 1})
     table.append_ids([60])
     stream(session, {**given, "hang_after": None})
     runs = {

@@ -92,7 +92,7 @@ def test_config_metadata_and_bases_are_kept_and_flagged() -> None:
     assert (dict(head.config), dict(head.schema_metadata)) == ({"k": "v"}, {"m": b"n"})
     assert head.reader_feature_flags == Flag.BASE_PATHS
     assert head.writer_feature_flags == Flag.BASE_PATHS | Flag.TABLE_CONFIG
-    assert table.state.base_ids == {1}
+    assert [base.id for base in head.base_paths] == [1]
 
 
 def test_first_rows_may_be_under_an_initial_base() -> None:

@@ -277,7 +277,6 @@ def test_a_note_comes_back_as_it_was_written() -> None:
     assert read_dropped(HERE) is None
     write_dropped(HERE, written)
     assert read_dropped(HERE) == written
-    assert written.version == 2
     assert MemoryStorage(f"memory://{NAME}/lake").size(".lakefold-dropped/t")
 
 
