@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -22,6 +21,8 @@ from tests.tables import Folded
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.integration.conftest import TopicNames
