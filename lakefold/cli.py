@@ -99,7 +99,7 @@ VERBS: Final = {
     "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
     "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
     "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
-    "tag": Verb("lakefold.branching.verbs:tag", "Give a version of a table a name."),
+    "tag": Verb("lakefold.branching.verbs:tag", "Give a version of a table a name, through the log."),
     "branch": Verb("lakefold.branching.verbs:branch", "Begin a branch of a table, through the log."),
     "restore": Verb(
         "lakefold.branching.verbs:restore",

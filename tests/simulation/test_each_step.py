@@ -2,6 +2,8 @@
 
 The random histories kill anywhere, sooner or later. Here nothing is left to chance but what becomes of the
 put that was on its way.
+
+Promises: tag-before-answer (docs/operations.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tags through the log: what the fold answers, and that no tag is answered before it is stored, or lost."""
+"""Tags through the log: what the fold answers, and that no tag is answered before it is stored, or lost.
+
+Promises: tag-before-answer (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from lakefold_committer.fold.tagging import Tagging
+from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
@@ -148,7 +151,7 @@ def test_a_table_that_does_not_exist_has_no_tags() -> None:
 
 
 def test_a_delta_table_has_no_tags(table: TableWriter) -> None:
-    tagging = Tagging(delta().name, delta().refs, table.table.state, NO_TAGS)
+    tagging = TagAnswers(delta().name, delta().refs, table.table.state, NO_TAGS)
     result = tagging.answer(entry(tag("x", 1), 3), tag("x", 1).tag, 0, None)
     assert isinstance(result, Invalid)
     assert (result.message, bool(result.hint)) == ("Delta tables have no tags", True)

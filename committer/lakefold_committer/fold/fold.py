@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
-from lakefold_committer.fold.tagging import Tagging
+from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, Tagged, cut
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
@@ -120,7 +120,7 @@ def fold(
     """
     covered = table.marks.offset_of(group[0].position.log)
     draft = table_format.draft(table.state, observed, of_format(table_format, group))
-    tagging = Tagging(table_format.name, table_format.refs, table.state, observed.tags, terms.recalled)
+    tagging = TagAnswers(table_format.name, table_format.refs, table.state, observed.tags, terms.recalled)
     folding = _Folding(draft, table_format.name, table, terms, covered, tagging)
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
@@ -162,7 +162,7 @@ class _Folding:
         table: FoldedTable,
         terms: Terms,
         covered: int,
-        tagging: Tagging,
+        tagging: TagAnswers,
     ) -> None:
         self._draft = draft
         self._format_name = format_name

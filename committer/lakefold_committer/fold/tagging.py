@@ -28,7 +28,7 @@ MAX_NAME = 200
 """The longest name of a tag: file systems have names of 255 bytes at most."""
 
 
-class Tagging:
+class TagAnswers:
     """The tags of a table while a group is folded.
 
     `state`: the table before the group, None if it doesn't exist. `refs`: the files of tags, None if the

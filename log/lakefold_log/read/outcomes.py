@@ -6,9 +6,9 @@ entries before and after a topic was created again.
 
 A committer sends a Committed only after the version that it names was published, so it is true whether or not
 the report that contains it is committed. A waiter accepts it as soon as the brokers have it. All other
-outcomes count only in committed reports: if a report is aborted, the next committer judges the entries that
-no version records, and may answer otherwise (decision 0096). All other readers of outcomes read committed
-reports only.
+outcomes, that of a tag too, count only in committed reports: if a report is aborted, the next committer
+judges the entries that no version records, and may answer otherwise (decision 0096). All other readers of
+outcomes read committed reports only.
 """
 
 from __future__ import annotations
