@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold.console.output import print_json, print_line
-from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Tagged, rolled_back_text
+from lakefold_table.entry import (
+    Committed,
+    Duplicate,
+    Invalid,
+    Outcome,
+    Rejected,
+    Tagged,
+    rolled_back_text,
+    tagged_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +50,7 @@ def result_text(outcome: Outcome) -> str:
         deleted = f", {result.rows_deleted:,} deleted" if result.rows_deleted else ""
         return f"committed in version {result.version}: {result.rows_added:,} rows added{deleted}{rebased}"
     if isinstance(result, Tagged):
-        return f"tag {result.name} " + (f"names version {result.version}" if result.version else "removed")
+        return tagged_text(result)
     if isinstance(result, Duplicate):
         text = f"duplicate of version {result.version}" if result.version else "duplicate"
         restored = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""

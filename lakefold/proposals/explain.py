@@ -13,6 +13,7 @@ from lakefold.console.outcomes import result_text
 from lakefold.console.output import operations_text, print_json, print_line
 from lakefold.errors import SettingError
 from lakefold_table.entry import Conflict, Entry, Rejected, rolled_back_text
+from lakefold_table.tag_proposal import TAG
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -200,6 +201,8 @@ def _proposed(explanation: Explanation) -> str | None:
     read = plain["read_version"]
     built = f"built on version {read}" if read else "built on no version"
     built = "to create the table" if plain["creates"] else built
+    if plain["operation"] == TAG:
+        built = f"of version {read}" if read else "to remove it"
     size = f"{plain['bytes']:,} bytes"
     return f"{plain['operation']}, {built}, {key}uuid {plain['uuid'] or '-'}, at {plain['time']}, {size}"
 

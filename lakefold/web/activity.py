@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.entry import Committed, Duplicate, Outcome, Rejected, Tagged
+from lakefold_table.entry import Committed, Duplicate, Outcome, Rejected, Tagged, tagged_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -214,7 +214,9 @@ class Activity:
 def plain_outcome(outcome: Outcome, at: float) -> dict[str, Any]:
     """Returns an outcome that was reported at this time, as plain values with texts of limited length."""
     result = outcome.result
-    if isinstance(result, Committed | Tagged | Duplicate):
+    if isinstance(result, Tagged):
+        text, version = tagged_text(result), result.version
+    elif isinstance(result, Committed | Duplicate):
         text, version = "", result.version
     elif isinstance(result, Rejected):
         text, version = result.conflict.message, result.conflict.other_version

@@ -113,6 +113,11 @@ class Tagged:
     name: str
 
 
+def tagged_text(result: Tagged) -> str:
+    """Returns what became of a tag, for people."""
+    return f"tag {result.name} " + (f"names version {result.version}" if result.version else "removed")
+
+
 @dataclass(frozen=True, slots=True)
 class Duplicate:
     """The same key was folded before, into `version` (0 if that is no longer known).

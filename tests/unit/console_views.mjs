@@ -58,6 +58,7 @@ const made = {
   consumers: [views.consumers(given.table)],
   schema: views.schema(given.table, given.schemas),
   proposal: views.proposal(given.proposal),
+  tag: views.proposal(given.tag),
   letters: [views.letters(given.letters)],
   log: views.log(given.overview),
 };

@@ -439,6 +439,8 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         "activity": site.json("/api/activity"),
     }
     documents |= {"proposal": refused(uri), "letters": {"letters": [letter], "left_out": 2}}
+    committed = {"committed": {"version": "2", "tag": HOSTILE}}
+    documents["tag"] = refused(uri) | {"outcome": committed, "committed_in": None, "evidence": None}
     made = json.loads(run_node("console_views.mjs", tmp_path, documents))
     drawn = made.pop("drawn")
     for name in ("tables", "table", "kept", "graph", "consumers", "schema", "proposal", "letters", "log"):
@@ -453,6 +455,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     check_committers(made)
     assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])
     assert "version 3" in made["proposal"]["text"]
+    assert f"tag {HOSTILE} of version 2" in made["tag"]["text"]
     assert re.search(r"lakefold\s+explain", made["proposal"]["text"])
     assert "rect" in made["proposal"]["tags"]
     assert made["proposal"]["labels"][-3:] == [

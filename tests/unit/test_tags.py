@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from lakefold.console.outcomes import result_text
+from lakefold.web.activity import plain_outcome
 from lakefold_committer.fold.tagging import TagAnswers
+from lakefold_committer.observability.metrics import operation_of
 from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
@@ -231,6 +234,9 @@ def test_an_outcome_passes_the_topic_and_is_no_version(table: TableWriter) -> No
     message = outcome_message(outcome)
     assert (message.committed.version, message.committed.tag, outcome.kind) == (2, "x", "committed")
     assert outcome_value(message) == outcome
+    assert plain_outcome(outcome, 0)["message"] == result_text(outcome) == "tag x names version 2"
+    assert result_text(replace(outcome, result=Tagged(0, "x"))) == "tag x removed"
+    assert operation_of(entry(tag("x", 2), 3)) == "tag"
     assert (outcome.uuid, outcome.table) == ("x-2", HERE)
     reported, last = Reported(), LastCommitted()
     # A tag of another branch, or of a detached version, may have any number.

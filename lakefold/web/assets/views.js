@@ -352,11 +352,13 @@ export function proposal(explanation) {
   const at = explanation.position;
   const version = explanation.version;
   const proposed = explanation.proposal;
+  const tag = result.committed && result.committed.tag ? result.committed : null;
+  const tagged = tag && (tag.version === "0" ? `tag ${tag.tag} removed` : `tag ${tag.tag} of version ${tag.version}`);
   const steps = [
     ["proposed", proposed && (proposed.app_id ? `${proposed.app_id}:${proposed.batch_id}, ` : "") + (proposed.operation || "claim")],
     ["in the log", at && `${at.topic}/${at.partition}@${at.offset}`],
     [kind === "rejected" || kind === "invalid" ? "refused" : "folded", kind || (explanation.state === "committed" ? "committed" : null)],
-    ["published", explanation.committed_in ? `version ${explanation.committed_in}` : null],
+    ["published", explanation.committed_in ? `version ${explanation.committed_in}` : tagged],
     ["answered", explanation.outcome ? explanation.state : null],
   ];
   const facts = [

@@ -16,7 +16,7 @@ from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import ForeignOutcomes, Trust
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Tagged
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Tagged, tagged_text
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Search:
         committed = self._committed.get(name)
         if committed is not None and isinstance(committed.result, Committed | Tagged | Duplicate):
             if isinstance(committed.result, Tagged):
-                return f"the tag was set or removed: {committed.position}"
+                return f"it was committed, {tagged_text(committed.result)}: {committed.position}"
             version = committed.result.version
             return f"it was committed in version {version}: {committed.position}"
         copies = [position for position, copied in self._copies.items() if copied == name]
