@@ -19,6 +19,7 @@ from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
+from lakefold_maintenance.upkeep.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Entry, Invalid, Outcome, Result, Tagged
 from lakefold_table.errors import FencedError, RetryError
@@ -252,6 +253,13 @@ def test_an_envelope_in_the_log_is_read(table: TableWriter) -> None:
     read = decode(tag("x", 2).SerializeToString(), HERE.encode(), position, 10**15)
     assert isinstance(read, Entry)
     assert [outcome.result for outcome in table.fold([read]).outcomes] == [Tagged(2, "x")]
+
+
+def test_a_clean_up_keeps_the_version_that_a_waiting_tag_will_name() -> None:
+    proposals = [tag("x", 7), tag("y", 2, branch="dev"), tag("z", delete=True), tag("w", 9, branch="main")]
+    of_main, of_dev = waiting_of(proposals, ""), waiting_of(proposals, "dev")
+    assert (of_main.count, of_main.oldest_read, of_main.unknown) == (2, 7, False)
+    assert (of_dev.count, of_dev.oldest_read, of_dev.unknown) == (1, 2, False)
 
 
 def test_nothing_is_answered_while_the_store_refuses(table: TableWriter, store: MemoryStorage) -> None:

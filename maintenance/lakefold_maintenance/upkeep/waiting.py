@@ -22,7 +22,9 @@ from lakefold_maintenance.format import TableSurvey, WaitingEntry
 from lakefold_maintenance.formats import format_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.allocation import check_allocated
+from lakefold_table.branch_names import MAIN
 from lakefold_table.errors import RetryError
+from lakefold_table.tag_proposal import TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,6 +93,11 @@ def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
     """Returns what these envelopes need of a branch. Of those for other branches only the files count."""
     count, oldest, rewritten, files, unknown = 0, NEVER, set[int | str](), set[str](), False
     for envelope in envelopes:
+        if envelope.HasField(TAG):
+            # It needs the version that it will name, and no file.
+            if (envelope.tag.branch or MAIN) == (branch or MAIN) and not envelope.tag.delete:
+                count, oldest = count + 1, min(oldest, envelope.tag.version)
+            continue
         known = format_of(envelope)
         unknown |= known is None
         files.update(() if known is None else known.files_of(envelope))
