@@ -126,8 +126,8 @@ def branch(
 ) -> None:
     """Begin the branch NAME of TABLE at its newest version, or at the version that is chosen.
 
-    The branch has the rows of that version and shares its files; from then on it is written to and read
-    independently (--branch of the other verbs, branch= in Python). It goes through the log as any proposal,
+    The branch has the rows of that version and shares its files. From then on it is written to by the name of
+    its folder, TABLE/tree/NAME, and read by that or by --branch (branch= in Python). It goes through the log,
     its outcome is printed, and the exit code is 3 if it was refused, for instance because the branch exists.
     """
     from lakefold.proposals.sending import send_and_wait
