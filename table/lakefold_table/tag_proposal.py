@@ -92,7 +92,8 @@ class TagChange:
 class KnownTags:
     """What was read of tags for a fold.
 
-    `tags`: what each tag names, None if it does not exist; one whose file can't be read names version 0.
+    `tags`: what each tag names, None if it does not exist; one whose file can't be read names version 0, and
+    one whose path the store refuses is not among them.
     `versions`: those that exist.
     """
 

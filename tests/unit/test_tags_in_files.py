@@ -98,6 +98,15 @@ def test_pylance_takes_the_same_names(files: Files) -> None:
             theirs.create(name, 1)
 
 
+def test_a_folder_of_tags_that_leads_elsewhere_stops_no_committer(files: Files, tmp_path: Path) -> None:
+    files.run("fold", files.write(creation(files.uri)))
+    (tmp_path / "elsewhere").mkdir()
+    (files.path / "_refs").symlink_to(tmp_path / "elsewhere")
+    (outcome,) = files.run("fold", files.write(files.tag("x", 1)), code=3)
+    assert outcome["invalid"]["message"] == "the store has no file for the tag x"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_a_delta_table_has_no_tags(files: Files) -> None:
     write_deltalake(str(files.path), pa.table({"x": [1]}))
     (outcome,) = files.run("fold", files.write(files.tag("x", 0)), code=3)

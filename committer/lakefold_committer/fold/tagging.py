@@ -101,6 +101,9 @@ class TagAnswers:
 
     def _conflict(self, tag: Tag, target: TagTarget | None) -> Invalid | None:
         """Returns why the tags and versions that exist don't allow the change; None if they do."""
+        if tag.name not in self._known.tags:
+            hint = "choose a shorter name, or remove links among the folders of tags"
+            return Invalid(f"the store has no file for the tag {tag.name}", hint)
         now = self._target(tag.name)
         if target is None:
             hint = "list the table's tags: lakefold refs TABLE"

@@ -223,8 +223,13 @@ class Prefetcher:
         refs = Refs(self._versions.storage)
         sound = [tag for tag in proposed if name_fault(files, tag) is None]
         targets = {target_of(tag) for tag in sound if not tag.delete}
+        known: dict[str, TagTarget | None] = {}
+        for name in {tag.name for tag in sound}:
+            # If the store refuses the path for good, that is the answer: no message may stop a committer.
+            with suppress(LocationError):
+                known[name] = self._tag(refs, name)
         return KnownTags(
-            {name: self._tag(refs, name) for name in {tag.name for tag in sound}},
+            known,
             frozenset(target for target in targets if self._has_version(refs, target)),
         )
 
@@ -236,7 +241,7 @@ class Prefetcher:
             tag = refs.tag(name)
         except DamagedError:
             return TagTarget("", 0)
-        except (UnknownRefError, LocationError):
+        except UnknownRefError:
             return None
         return TagTarget("" if tag.branch in {None, MAIN} else tag.branch or "", tag.version)
 
