@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from lakefold_committer.tables.refs import write_tags
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT, SIDECARS
 from lakefold_table.entry import Committed
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import HINT, Versions
 from tests.contracts.crash_states import CrashingDisk, Died, distinct, lay
@@ -172,10 +174,10 @@ def test_a_new_table_is_there_or_not(tmp_path: Path, *, unnamed: bool) -> None:
 def test_a_tag_is_the_old_or_the_new_one(tmp_path: Path, *, unnamed: bool) -> None:
     table = LanceTable(tmp_path, unnamed=unnamed)
     storage = LocalStorage(table.path, unnamed=unnamed, calls=cast("Calls", table.disk))
-    refs = Refs(storage)
+    first, moved = (TagChange("x", TagTarget("", version), version == 1, version) for version in (1, 2))
     acts: list[tuple[str, Callable[[], object]]] = [
-        ("old", lambda: refs.create_tag("x", 1)),
-        ("new", lambda: refs.update_tag("x", 2)),
+        ("old", lambda: write_tags(storage, [first], lambda: False)),
+        ("new", lambda: write_tags(storage, [moved], lambda: False)),
     ]
     for (name, act), allowed in zip(acts, [(None, 1), (1, 2)], strict=True):
         before = len(table.disk.moments)
