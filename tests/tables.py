@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_table.entry import Committed, Entry
+from lakefold_table.entry import Entry
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import LogId, Position
@@ -52,7 +52,7 @@ class Folded:
         """Fold these as a group, in a single version, a millisecond of log time apart."""
         group = [self.entry(envelope) for envelope in envelopes]
         outcomes = self.owned.fold(group).outcomes
-        assert all(isinstance(outcome.result, Committed) for outcome in outcomes), outcomes
+        assert all(outcome.kind == "committed" for outcome in outcomes), outcomes
         return outcomes
 
     def append(self, *tables: pa.Table, app_id: str = "") -> int:
