@@ -79,47 +79,58 @@ LONGEST: Final = (
     "test_delta_spark",
     "test_demo",
     "test_examples",
-    "test_log_broker_away",
-    "relayed",
-    "test_moving_verbs",
-    "test_pages",
-    "test_retried_tasks",
     "s3",
-    "dynamodb",
-    "test_regrown_log",
+    "test_pages",
+    "test_log_broker_away",
+    "test_moving_verbs",
+    "relayed",
     "test_outcomes_cut_short",
-    "test_log_cut_short",
+    "test_console_in_a_browser",
+    "test_regrown_log",
+    "test_sharing",
+    "dynamodb",
+    "test_log_half_reports",
     "test_unanswered_batches",
     "test_least_rights",
-    "test_console_in_a_browser",
     "test_damaged_messages",
-    "test_local_broker",
-    "test_writer",
+    "test_log_cut_short",
+    "tests/faults/test_memory.py",
+    "test_retried_tasks",
     "test_gaps",
-    "test_committer",
-    "test_sharing",
-    "test_local_verbs",
-    "test_exactly_once",
-    "test_topic_settings",
     "test_image",
-    "test_redrive",
-    "test_batches",
+    "test_exactly_once",
+    "test_few_threads",
+    "test_committer",
+    "tests/unit/test_console_site.py",
+    "test_maintaining",
+    "test_secure_log",
     "test_moved_explained",
     "test_operations",
-    "test_secure_log",
-    "test_forged_outcomes",
-    "test_maintaining",
-    "test_compacting_tables",
+    "test_redrive",
+    "test_batches",
     "test_log_reading",
+    "test_local_verbs",
+    "test_forged_outcomes",
+    "test_topic_settings",
+    "test_compacting_tables",
+    "test_console",
+    "test_local_broker",
     "test_merge_schema",
     "test_store_away",
-    "test_console",
-    "test_log_half_reports",
+    "test_writer",
+    "test_open_transactions",
+    "test_log_reports",
+    "test_delta_moving",
     "test_foreign_hands",
+    "test_hostile_messages",
     "test_traces",
+    "test_append",
     "test_crash",
 )
 """The groups that take longest, the longest first."""
+
+LAST: Final = 4
+"""So many ranks after all other groups are for tests that compute, so that no core is idle at the end."""
 
 _GROUPS: Final = {file: group for group, files in TOGETHER.items() for file in files}
 
@@ -142,12 +153,12 @@ def is_integration(path: PurePath) -> bool:
 
 
 def in_order(items: list[pytest.Item]) -> None:
-    """Sort tests: the longest groups of integration tests first, those that compute spread among them."""
+    """Sort tests: the longest groups first, those that compute spread among them, some of these last."""
     groups = dict.fromkeys(group_of(item.nodeid) for item in items)
     computing = [group for group in groups if "/" in group]
     ranks: dict[str, float] = {group: len(LONGEST) for group in groups}
+    ranks |= {group: at * (len(LONGEST) + LAST) / len(computing) for at, group in enumerate(computing)}
     ranks |= {group: rank for rank, group in enumerate(LONGEST)}
-    ranks |= {group: at * len(LONGEST) / len(computing) for at, group in enumerate(computing)}
     items.sort(key=lambda item: ranks[group_of(item.nodeid)])
 
 
