@@ -42,10 +42,9 @@ help: ## list the targets
 demo: .java $(DEMO_STAMP) ## run all parts on real events, with progress on the screen (FORMAT=delta for a Delta table)
 	@$(BIN)/lakefold demo $(if $(FORMAT),--format $(FORMAT))
 
-# One process checks types, for as long as two run the fast tests.
+# They begin in this order, two at a time. One process checks types for as long as most of the others take.
 test: .java setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint docs .bytecode .classes
-	@$(MAKE) --no-print-directory -j 2 types test-fast
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types .bytecode docs .classes test-fast
 	@$(MAKE) --no-print-directory test-rest
 
 lint: setup ## check with ruff (all rules), the format, the purity of the core, the direction of imports
