@@ -53,11 +53,10 @@ def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = Fa
     """Returns the table as it is now, or None if nothing exists at this location.
 
     Lists the versions the first time, and if `afresh` is true. Otherwise it continues from the newest version
-    that it has read or that `note_published` was told of, which ends too early if versions after that one
-    were removed. The committer refuses what is built on such a version, and then the table is read afresh.
-    Raises `NotATableError` if something other
-    than a table is there, `InvalidError` if the table uses features that a writer must know and this release
-    doesn't.
+    that it has read or that `note_published` has noted, which ends too early if versions after that one were
+    removed. The committer refuses what is built on such a version, and then the table is read afresh.
+    Raises `NotATableError` if something other than a table is there, `InvalidError` if the table uses
+    features that a writer must know and this release doesn't.
     """
     table = (uri, *sorted(storage_options.items()))
     source, before = _seen.get(table, (None, None))

@@ -167,7 +167,7 @@ def test_a_small_batch_costs_few_calls_of_the_jvm_one_job_and_three_syncs(
     tracker = spark.sparkContext.statusTracker()
     jobs = len(tracker.getJobIdsForGroup(None))
     # The folding of this test is the committer's work.
-    monkeypatch.setattr(table.folding, "put", lambda operation, key: table.folding.build(operation, key))
+    monkeypatch.setattr(table.folding, "put", table.folding.build)
     monkeypatch.setattr(ClientServerConnection, "send_command", counted)
     given.toArrow()
     least = len(calls)

@@ -88,7 +88,7 @@ def test_versions_removed_in_the_middle_are_passed_by_who_looks_afresh(tmp_path:
 def test_a_batch_asks_for_few_files_after_an_outcome_however_many_versions_others_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """Eight queries of one process write to the table, and each of them is told of its own version."""
+    """Eight queries of one process write to the table, and each notes its own version."""
     uri = canonical(tmp_path / "t")
     write(tmp_path / "t", 0, "create")
     read_view(uri, {})

@@ -10,17 +10,15 @@ driver runs on them what the task would have run.
 from __future__ import annotations
 
 import time
-import uuid
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lakefold_ingest.rows.staged_rows import INLINE_BYTES, STAGED_BYTES, to_stream
+from lakefold_ingest.rows.staged_rows import INLINE_BYTES, STAGED_BYTES, staged_path, to_stream
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ class FewRowsStage:
             return write(chain(held, source))
         stream, path = to_stream(pa.Table.from_batches(held)), ""
         if size > INLINE_BYTES:
-            path = data_path(f"{uuid.uuid4().hex}_staged.lance")
+            path = staged_path()
             open_storage(self.uri, self.storage_options).put(path, [memoryview(stream)])
         data = b"" if path else stream.to_pybytes()
         return FewRows(data, path, time.perf_counter() - begun)

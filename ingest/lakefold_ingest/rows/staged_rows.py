@@ -124,7 +124,7 @@ class RowStage:
             streams.append(to_stream(part) if part.num_rows else pa.py_buffer(b""))
             counts.append(part.num_rows)
             sizes.append(part.nbytes)
-        path = data_path(f"{uuid.uuid4().hex}_staged.lance")
+        path = staged_path()
         open_storage(self.uri, self.storage_options).put(path, [memoryview(each) for each in streams])
         return StagedFile(path, tuple(each.size for each in streams), tuple(counts), tuple(sizes))
 
@@ -208,6 +208,11 @@ class StagedRows:
             message = f"the staged rows in {file.path} were removed or cut while their batch was written"
             raise DamagedError(message, where=self.stage.uri)
         return from_streams(data, self.stage.schema)
+
+
+def staged_path() -> str:
+    """Returns the path of a new file of staged rows, below the table's root."""
+    return data_path(f"{uuid.uuid4().hex}_staged.lance")
 
 
 def buckets_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
