@@ -9,13 +9,14 @@ from random import Random
 import pytest
 
 from tests.simulation.delta_world import APPEND, DELETE, DELETE_ROWS, PLAIN, SIZE, Change, DeltaWorld, begin
-from tests.simulation.store import Troubles
+from tests.simulation.toy_world import in_random_troubles, killed_at_each_step
 
 SEEDS = 30
+deltas = partial(DeltaWorld, "deltas")
 
 
 def test_a_committer_folds_delta_tables() -> None:
-    world = DeltaWorld("deltas", Random(0))
+    world = deltas(Random(0))
     with world.begun():
         begin(world)
         assert world.live() > 40
@@ -26,43 +27,23 @@ def test_a_committer_folds_delta_tables() -> None:
 @pytest.mark.parametrize("again", range(2), ids=["once", "twice"])
 def test_killed_at_each_step(again: int, *, all_faults: bool) -> None:
     """Without `--all-faults` each step is played once: followed by another kill or not."""
-    for number in count(1) if all_faults else count(1 + again, 2):
-        world = DeltaWorld("deltas", Random(number * 2 + again))
-        with world.begun():
-            begin(world)
-            steps = world.live(number)
-            for _ in range(again):
-                world.live(world.hub.random.randint(1, number))
-            world.finish()
-        if steps < number:
-            break
+    killed_at_each_step(deltas, begin, count(1) if all_faults else count(1 + again, 2), again)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
 def test_in_random_troubles(first: int) -> None:
-    """Requests are refused, answers are lost, puts arrive late, committers die and race."""
-    for seed in range(first, first + 10):
-        random = Random(seed)
-        world = DeltaWorld("deltas", random)
-        world.store.troubles = Troubles(refuse=0.02, lose_stored=0.05, lose_unstored=0.05, late=0.05)
-        world.broker.lose = world.broker.refuse = 0.02
-        with world.begun():
-            begin(world)
-            for batch in range(10, 30):
-                uri = random.choice(world.uris)
-                kinds = (
-                    [APPEND, APPEND, DELETE] if uri.endswith(PLAIN) else [APPEND, DELETE_ROWS, DELETE_ROWS]
-                )
-                rows = tuple(sorted(random.sample(range(SIZE), 2)))
-                change = Change(f"s{batch}", random.choice(kinds), str(random.randint(3, 12)), rows)
-                number = random.randint(10, batch)
-                if random.random() < 1 / 4:
-                    world.hub.later(random.random() * 3, partial(world.commit_elsewhere, uri))
-                if random.random() < 1 / 4:
-                    world.send_lance(Change(f"l{batch}", APPEND, str(batch)), "app", number)
-                else:
-                    world.propose(uri, change, "app", number)
-            for _ in range(4):
-                world.start(kill_at=random.randint(5, 200))
-                world.live(kill_at=random.randint(5, 200))
-            world.finish()
+    in_random_troubles(deltas, begin, _send, range(first, first + 10))
+
+
+def _send(world: DeltaWorld, random: Random, batch: int) -> None:
+    uri = random.choice(world.uris)
+    kinds = [APPEND, APPEND, DELETE] if uri.endswith(PLAIN) else [APPEND, DELETE_ROWS, DELETE_ROWS]
+    rows = tuple(sorted(random.sample(range(SIZE), 2)))
+    change = Change(f"s{batch}", random.choice(kinds), str(random.randint(3, 12)), rows)
+    number = random.randint(10, batch)
+    if random.random() < 1 / 4:
+        world.hub.later(random.random() * 3, partial(world.commit_elsewhere, uri))
+    if random.random() < 1 / 4:
+        world.send_lance(Change(f"l{batch}", APPEND, str(batch)), "app", number)
+    else:
+        world.propose(uri, change, "app", number)

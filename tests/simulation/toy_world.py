@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.ports import LoopLimits
@@ -24,12 +25,11 @@ from tests.simulation.committing import Running
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.ledger import demand
 from tests.simulation.runtime import Hub, simulated
-from tests.simulation.store import LATEST_PUT_S, Store, empty_memory
+from tests.simulation.store import LATEST_PUT_S, Store, Troubles, empty_memory
 from tests.toy_format.toy import APPEND, CREATE, DELETE, FOLDER, ToyFormat, ToyProposal, ToyState, envelope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from random import Random
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakefold_table.errors import StopError
     from lakefold_table.format import AnyFormat
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.runtime import Process
 
 TOY: Final = ToyFormat()
+W = TypeVar("W", bound="ToyWorld")
 COMMITTED, DUPLICATE, REFUSED = "Committed", "Duplicate", "Rejected Invalid"
 
 
@@ -214,3 +215,41 @@ def begin(world: ToyWorld) -> None:
     world.send(table, ToyProposal("g", APPEND, 2, {"1": "again"}), "app", 2)
     world.send(other, ToyProposal("h", APPEND, 1, {"1": "taken"}))
     world.send(table, ToyProposal("c3", CREATE))
+
+
+def killed_at_each_step(
+    new: Callable[[Random], W], begin: Callable[[W], None], numbers: Iterable[int], again: int
+) -> None:
+    """Kills the committer at each of these steps, until there are no more, and then `again` times."""
+    for number in numbers:
+        world = new(Random(number * 2 + again))
+        with world.begun():
+            begin(world)
+            steps = world.live(number)
+            for _ in range(again):
+                world.live(world.hub.random.randint(1, number))
+            world.finish()
+        if steps < number:
+            break
+
+
+def in_random_troubles(
+    new: Callable[[Random], W],
+    begin: Callable[[W], None],
+    send: Callable[[W, Random, int], None],
+    seeds: Iterable[int],
+) -> None:
+    """Requests are refused, answers are lost, puts arrive late, committers die and race."""
+    for seed in seeds:
+        random = Random(seed)
+        world = new(random)
+        world.store.troubles = Troubles(refuse=0.02, lose_stored=0.05, lose_unstored=0.05, late=0.05)
+        world.broker.lose = world.broker.refuse = 0.02
+        with world.begun():
+            begin(world)
+            for batch in range(10, 30):
+                send(world, random, batch)
+            for _ in range(4):
+                world.start(kill_at=random.randint(5, 200))
+                world.live(kill_at=random.randint(5, 200))
+            world.finish()
