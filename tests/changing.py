@@ -96,7 +96,7 @@ class MemoryRows:
         for number, few in rows.items():
             envelope.lance.delete.updated_fragments.append(self.without(number, few))
         if names_rows:
-            self._tell(envelope, rows, removed)
+            self._state_rows(envelope, rows, removed)
         return envelope
 
     def update(
@@ -115,7 +115,7 @@ class MemoryRows:
         for number in range(new):
             add_fragment(envelope.lance.update.new_fragments.add(), f"{envelope.lance.uuid}-{number}")
         if names_rows:
-            self._tell(envelope, rows, removed)
+            self._state_rows(envelope, rows, removed)
         return envelope
 
     def append(self) -> Envelope:
@@ -127,7 +127,7 @@ class MemoryRows:
         envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), self.version
         return envelope
 
-    def _tell(self, envelope: Envelope, rows: dict[int, Iterable[int]], removed: Iterable[int]) -> None:
+    def _state_rows(self, envelope: Envelope, rows: dict[int, Iterable[int]], removed: Iterable[int]) -> None:
         for number, few in rows.items():
             envelope.affected_rows[number] = encode_bitmap(Bitmap(few))
         for number in removed:

@@ -226,18 +226,18 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(fault, Strip):
             headers = signed_without(fault.header, self.command, self.url(), headers, body)
         if isinstance(fault, Answer) and not fault.done:
-            self.tell(_spoiled(fault, in_json=_OPERATION in self.headers))
+            self.answer(_spoiled(fault, in_json=_OPERATION in self.headers))
             return
         answered = self.ask(headers, body)
         if isinstance(fault, LoseAnswer):
             self.vanish()
         elif isinstance(fault, Answer):
-            self.tell(_spoiled(fault, in_json=_OPERATION in self.headers))
+            self.answer(_spoiled(fault, in_json=_OPERATION in self.headers))
         elif isinstance(fault, CutBody):
-            self.tell(answered, fault.length)
+            self.answer(answered, fault.length)
             self.vanish()
         else:
-            self.tell(answered)
+            self.answer(answered)
 
     def ask(self, headers: dict[str, str], body: bytes) -> Answered:
         """The real server's answer."""
@@ -255,7 +255,7 @@ class Handler(BaseHTTPRequestHandler):
         ]
         return Answered(answer.status, given, answer.read())
 
-    def tell(self, answered: Answered, cut: int | None = None) -> None:
+    def answer(self, answered: Answered, cut: int | None = None) -> None:
         """Send an answer on, its body only up to `cut`."""
         head = f"HTTP/1.1 {answered.status} {http.client.responses.get(answered.status, '')}\r\n"
         names = {name.lower() for name, _ in answered.headers}

@@ -134,13 +134,13 @@ class Broker:
     def trim(self, offset: int) -> None:
         """Retention removes the entries before `offset`."""
         self.start = max(self.start, offset)
-        self.hub.tell("log", f"{self.log.partition} loses its beginning, up to {self.start}")
+        self.hub.note("log", f"{self.log.partition} loses its beginning, up to {self.start}")
 
     def trim_outcomes(self, offset: int) -> list[int]:
         """Retention removes the outcomes before `offset`; returns the entries that they answered."""
         gone = self.outcomes[self.outcomes_start : offset]
         self.outcomes_start = max(self.outcomes_start, offset)
-        self.hub.tell("log", f"outcomes of {self.log.partition} lose their beginning, up to {offset}")
+        self.hub.note("log", f"outcomes of {self.log.partition} lose their beginning, up to {offset}")
         return [outcome.position.offset for outcome in gone]
 
     def lose_end(self, offset: int, *, everything: bool) -> list[int]:
@@ -161,7 +161,7 @@ class Broker:
             what = f"its end and outcomes from {last.outcomes} on"
             gone, self.stamped = self.outcomes[last.outcomes :], last.stamped
             del self.outcomes[last.outcomes :]
-        self.hub.tell("log", f"{self.log.partition} loses {what}, from {offset} on")
+        self.hub.note("log", f"{self.log.partition} loses {what}, from {offset} on")
         return [outcome.position.offset for outcome in gone]
 
     def beginning(self, *, accept_new_log: bool) -> Beginning:
@@ -301,7 +301,7 @@ class Reporter:
         broker._generation += 1
         self._generation = broker._generation
         self._doubtful: Report | None = None
-        broker.hub.tell(process.name, "fences the reporters before it")
+        broker.hub.note(process.name, "fences the reporters before it")
         broker.hub.step(broker.hub.random.random() * LEG_S)
         self.outcomes_offset = len(broker.outcomes)
         last = None if broker.stamped is None else broker.stamped[1].owner
@@ -327,7 +327,7 @@ class Reporter:
         hub.step(hub.random.random() * LEG_S)
         if broker.away or (broker.lose > 0 and hub.random.random() < broker.lose):
             self._doubtful = report
-            hub.tell(self._process.name, "the answer to its report is lost")
+            hub.note(self._process.name, "the answer to its report is lost")
             raise RetryError("the answer to the report was lost", where="broker")
         self.outcomes_offset = len(broker.outcomes)
         return self.outcomes_offset
@@ -337,7 +337,7 @@ class Reporter:
         text = " ".join(
             f"{outcome.position.offset}:{type(outcome.result).__name__}" for outcome in report.outcomes
         )
-        broker.hub.tell(self._process.name, f"reports {text or 'nothing'}, goes on at {report.next_offset}")
+        broker.hub.note(self._process.name, f"reports {text or 'nothing'}, goes on at {report.next_offset}")
         broker.outcomes += report.outcomes
         broker.kept = None
         broker.stamped = (report.next_offset, report.offset_metadata)

@@ -68,9 +68,9 @@ class Running:
         partition.ended_by = None
         try:
             self._commit(partition, stop)
-            hub.tell(process.name, f"ends {partition.number}")
+            hub.note(process.name, f"ends {partition.number}")
         except StopError as error:
-            hub.tell(process.name, f"stops {partition.number}: {error}")
+            hub.note(process.name, f"stops {partition.number}: {error}")
             partition.ended(error, accepts=self.accepts)
             if not isinstance(error, FencedError):
                 self.stop()

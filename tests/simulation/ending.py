@@ -47,7 +47,7 @@ class Ending:
         world.store.calm_down()
         for partition in world.partitions:
             partition.broker.calm_down()
-        hub.tell("world", "calms down")
+        hub.note("world", "calms down")
         world.kill_all()
         done = hub.run(self._all_answered, MOST_STEPS)
         demand(done, "every-entry-answered", f"unanswered: {self._unanswered()}")
@@ -118,7 +118,7 @@ class Ending:
         world = self._world
         world.kill_all()
         self._let_pass(LATER_S)
-        world.hub.tell("world", "goes on more than a week later")
+        world.hub.note("world", "goes on more than a week later")
         world.start(rules=self._rules)
         for partition, uri in self._tables():
             partition.producer.claims = 0.0

@@ -149,7 +149,7 @@ class Producer:
         rows = "".join(f", {sorted(gone.rows)} of {number}" for number, gone in sent.deletes.items())
         claimed = f", claim {sent.claim}" if sent.claim else ""
         what = f"{sent.offset}: {sent.kind} for {sent.uri.rpartition('/')[2]}, key {sent.key}{rows}{claimed}"
-        self._hub.tell("log", what)
+        self._hub.note("log", what)
         return sent
 
     def _envelope(self, kind: str, uri: str, app: str, batch: int | None) -> Envelope:

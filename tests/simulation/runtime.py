@@ -91,7 +91,7 @@ class Process:
 
     def awake(self) -> None:
         """SIGCONT: it continues where it was suspended."""
-        self.hub.tell(self.name, "wakes up")
+        self.hub.note(self.name, "wakes up")
         self.paused_until = 0.0
         asleep, self.asleep = self.asleep, []
         for task, turn in asleep:
@@ -135,7 +135,7 @@ class Hub:
         self._order = count()
         self._due: list[tuple[float, int, Task | None, int, Callable[[], object] | None]] = []
 
-    def tell(self, who: str, what: str) -> None:
+    def note(self, who: str, what: str) -> None:
         """Note what happened, for people."""
         self.history.append((self.now, who, what))
 
@@ -166,10 +166,10 @@ class Hub:
         process = self.by_greenlet[getcurrent()].process
         process.steps += 1
         if process.steps == process.kill_at:
-            self.tell(process.name, f"is killed at its step {process.steps}")
+            self.note(process.name, f"is killed at its step {process.steps}")
             process.kill()
         if process.steps == process.sleep_at:
-            self.tell(process.name, f"falls asleep at its step {process.steps}")
+            self.note(process.name, f"falls asleep at its step {process.steps}")
             process.paused_until = math.inf
         self.rest(seconds)
 
@@ -360,13 +360,13 @@ def simulated(hub: Hub) -> Iterator[None]:
     processors = structlog.get_config()["processors"]
     before = list(processors)
 
-    def tell(_: object, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    def note(_: object, __: str, event: dict[str, Any]) -> dict[str, Any]:
         task = hub.by_greenlet.get(getcurrent())
         detail = "".join(f" {key}={value}" for key, value in event.items() if key != "event" and value)
-        hub.tell(task.process.name if task else "", f"logs: {event['event']}{detail}")
+        hub.note(task.process.name if task else "", f"logs: {event['event']}{detail}")
         raise structlog.DropEvent
 
-    processors[:] = [tell]
+    processors[:] = [note]
     structlog.configure(processors=processors)
     for module in modules:
         module.time = _Clock(hub)

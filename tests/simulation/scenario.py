@@ -168,7 +168,7 @@ class Scenario:
         """From the beginning to the end; raises what breaks."""
         world, mixture = self.world, self.mixture
         with world.begun():
-            self.hub.tell("world", str(mixture))
+            self.hub.note("world", str(mixture))
             if mixture.branches:
                 for uri in world.uris:
                     world.home(uri).ledger.harsh.add(root_of(uri, "b"))
@@ -289,7 +289,7 @@ class Scenario:
         others = [committer for committer in world.running() if number not in committer.stops]
         if others and random.random() < 2 / 3:
             taker = random.choice(others)
-            self.hub.tell("operator", f"gives {number} to {taker.process.name}")
+            self.hub.note("operator", f"gives {number} to {taker.process.name}")
             taker.begin(partition)
         else:
             world.start(rules=self._rules(), partitions=[partition])
@@ -302,7 +302,7 @@ class Scenario:
         until = self.hub.now + random.random() * random.choice([0.5, 5.0, 20.0])
         uri = random.choice(world.uris)
         table = uri.rpartition("/")[2]
-        self.hub.tell("operator", f"{what}: {committer.process.name}, {table}, until {until:.3f}")
+        self.hub.note("operator", f"{what}: {committer.process.name}, {table}, until {until:.3f}")
         if what == "kill":
             committer.process.kill()
         elif what == "pause":
@@ -327,7 +327,7 @@ class Scenario:
         for committer in self.world.running():
             committer.process.kill()
         self.hub.rest(LATEST_PUT_S + 1)
-        self.hub.tell("operator", f"drops {uri.rpartition('/')[2]}")
+        self.hub.note("operator", f"drops {uri.rpartition('/')[2]}")
         self.world.drop(uri)
         self.world.home(uri).producer.send("create", uri)
 
@@ -403,7 +403,7 @@ class Scenario:
                 world.home(uri).ledger.harsh.add(uri)
             if what not in ("commit", "delete"):
                 line.touched = True
-            self.hub.tell(
+            self.hub.note(
                 "foreign", f"{what} (of {older}) makes version {version} of {uri.rpartition('/')[2]}"
             )
             world.stored(uri, versions_at(uri).path(version), None)
@@ -426,7 +426,7 @@ class Scenario:
         versions.storage.delete(versions.path(taken))
         line.removed.add(versions.path(taken))
         self.world.home(uri).ledger.harsh.add(uri)
-        self.hub.tell("foreign", f"takes and frees version {taken} of {uri.rpartition('/')[2]}")
+        self.hub.note("foreign", f"takes and frees version {taken} of {uri.rpartition('/')[2]}")
 
     def _clean_up(self, uri: str, numbers: list[int]) -> None:
         """Removes old versions, except those with unreported answers and those that confirm the marks."""
@@ -447,7 +447,7 @@ class Scenario:
             line.removed.add(versions.path(number))
         if gone:
             ledger.harsh.add(uri)
-            self.hub.tell("foreign", f"cleans up {gone} of {uri.rpartition('/')[2]}")
+            self.hub.note("foreign", f"cleans up {gone} of {uri.rpartition('/')[2]}")
 
 
 class FailedError(AssertionError):

@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first seed; at random unless given")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument("--seed", type=int, help="play this one only")
-    parser.add_argument("--transcript", action="store_true", help="with --seed: tell the whole history")
+    parser.add_argument("--transcript", action="store_true", help="with --seed: print the whole history")
     options = parser.parse_args()
     if options.seed is not None:
         return play_seed(options.seed, with_history=options.transcript)

@@ -103,7 +103,7 @@ class Store:
         if troubles.sleeps and random.random() < troubles.sleeps:
             process = self.hub.current().process
             process.pause(random.random() * random.choice([0.05, 1.0, LONGEST_PAUSE_S]))
-            self.hub.tell(process.name, f"sleeps until {process.paused_until:.3f}")
+            self.hub.note(process.name, f"sleeps until {process.paused_until:.3f}")
         self.hub.step(seconds)
 
     def meets(self, chance: float) -> bool:
@@ -233,7 +233,7 @@ class SimulatedStorage:
         return put
 
     def _lost(self, path: str, what: str) -> DoubtfulPutError:
-        self._tell(f"put of {path}: the answer is lost ({what})")
+        self._note(f"put of {path}: the answer is lost ({what})")
         return DoubtfulPutError(f"the answer for {path} was lost")
 
     def _arrive_later(self, path: str, data: bytes, seconds: float) -> None:
@@ -246,7 +246,7 @@ class SimulatedStorage:
 
     def _arrive(self, path: str, data: bytes) -> Put:
         put = self._memory.put_if_absent(path, [data])
-        self._tell(f"put of {path}: {put.value}")
+        self._note(f"put of {path}: {put.value}")
         if put is Put.STORED:
             self._store.stored(self.uri, path, self._process)
         return put
@@ -259,8 +259,8 @@ class SimulatedStorage:
 
     def _send(self, verb: str, path: str) -> None:
         self._store.leg()
-        self._tell(f"{verb} {path}")
+        self._note(f"{verb} {path}")
         self._store.check_reachable(self.uri, verb)
 
-    def _tell(self, what: str) -> None:
-        self._store.hub.tell(self._process.name, f"{self.uri.rpartition('/')[2]}: {what}")
+    def _note(self, what: str) -> None:
+        self._store.hub.note(self._process.name, f"{self.uri.rpartition('/')[2]}: {what}")

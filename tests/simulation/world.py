@@ -106,7 +106,7 @@ class World:
         given = self.partitions if partitions is None else partitions
         numbers = [partition.number for partition in given]
         what = " and accepts the log" if accepts else ""
-        self.hub.tell(process.name, f"starts for {numbers}, with rules {rules}{what}")
+        self.hub.note(process.name, f"starts for {numbers}, with rules {rules}{what}")
         for partition in given:
             running.begin(partition)
         return running
