@@ -44,7 +44,7 @@ def options(s3: S3Server, **more: str) -> list[str]:
             5,
             "can't be reached",
         ),
-        ("not-there-yet", {}, 0, "it does not exist yet"),
+        ("not-there-yet", {}, 0, "root does not exist yet"),
         ("/dev/null", {}, 2, "a part of this path is a file"),
     ],
 )
