@@ -341,8 +341,8 @@ class Draft(Protocol):
         """The number of the version in the making; final after an entry was accepted."""
 
     @property
-    def restored(self) -> int:
-        """The version that the entry added last restores, 0 if it is not a Restore."""
+    def restored(self) -> int | None:
+        """The version that the entry added last restores, None if it is not a Restore."""
 
     @property
     def metadata(self) -> Mapping[str, str]:

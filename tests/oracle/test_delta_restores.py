@@ -19,7 +19,7 @@ from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, w
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
-from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_maintenance.files.removal_note import RemovalNote, write_note
 from lakefold_maintenance.formats import format_of
@@ -32,7 +32,7 @@ from lakefold_table.delta.checkpoints.written import checkpoint_files
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.commit_times import ENABLED, SINCE_TIME, SINCE_VERSION
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
-from lakefold_table.entry import Committed, Invalid
+from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
@@ -187,6 +187,41 @@ def test_a_batch_after_it_in_its_version_stays_and_one_before_it_refuses_it(tmp_
     committed, refused = table.fold(second, restored(table, 1))
     assert isinstance(committed, Committed)
     assert not isinstance(refused, Committed)
+
+
+def test_a_batch_whose_rows_it_removed_is_reported_when_it_comes_again(tmp_path: Path) -> None:
+    table = DeltaFolding(tmp_path / "t")
+    table.create(rows(0).schema, {})
+    sent: list[Envelope] = []
+
+    def send(number: int) -> int:
+        envelope = table.build(append_source(RowSource(rows(number))), Key("job", number))
+        assert envelope is not None
+        sent.append(envelope)
+        return version_of(table.fold(envelope))
+
+    def removed_by() -> list[int]:
+        """For each batch the version of the restore without its rows. No batch is added again."""
+        results = [table.fold(envelope)[0] for envelope in sent]
+        assert all(isinstance(result, Duplicate) for result in results), results
+        return [result.rolled_back_by for result in results if isinstance(result, Duplicate)]
+
+    kept, *_ = [send(1), send(2)]
+    first = version_of(table.fold(restored(table, kept)))
+    assert removed_by() == [0, first]
+    kept, *_ = [send(3), send(4)]
+    second = version_of(table.fold(restored(table, kept)))
+    assert removed_by() == [0, first, 0, second]
+    mark = table.view().marks.apps["job"]
+    assert [mark.rolled_back_by(number) for number in (3, 4)] == [0, second]
+    third = version_of(table.fold(restored(table, 0)))
+    assert removed_by() == [third] * 4
+
+
+def version_of(results: list[Result]) -> int:
+    (result,) = results
+    assert isinstance(result, Committed), result
+    return result.version
 
 
 def test_files_that_are_gone_are_named_before_anything_is_sent(tmp_path: Path) -> None:

@@ -395,6 +395,10 @@ def test_a_table_keeps_its_format_and_its_partitions(tmp_path: Path) -> None:
     key = Key("app", 0)
     for columns, message in (
         ([("a", pa.string()), ("t", pa.time64("us"))], "t: Delta has no type for time64"),
+        (
+            [("a", pa.string()), ("s", pa.list_(pa.struct([])))],
+            "s.element: Parquet can't store a struct without",
+        ),
         ([("a", pa.string()), ("A", pa.string())], "two columns have this name"),
         ([("b", pa.string())], "there is no column 'a'"),
         ([("a", pa.string())], "these are all columns"),

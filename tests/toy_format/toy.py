@@ -342,7 +342,7 @@ class ToyDraft:
         self._lines: list[dict[str, Any]] = []
         self._done: list[str] = []
         self.version = self._state.version + 1
-        self.restored = 0
+        self.restored = None
         self.first_ids = (0, 0)
 
     @property

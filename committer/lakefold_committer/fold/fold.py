@@ -243,9 +243,9 @@ class _Folding:
             "send a proposal in the table's own format",
         )
 
-    def _roll_back(self, version: int) -> None:
-        """Notes which keys a Restore of this version leaves out; it shares its own version with no entry."""
-        if version and self._terms.rules >= EXPLAINS_REPEATS:
+    def _roll_back(self, version: int | None) -> None:
+        """Notes which keys a Restore of this version leaves out; it is the first entry of its own version."""
+        if version is not None and self._terms.rules >= EXPLAINS_REPEATS:
             marks = rolled_back(self._table.marks, self._version, version, self._draft.metadata)
             self._keys = Keys(marks)
 

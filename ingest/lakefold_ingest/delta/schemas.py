@@ -88,9 +88,7 @@ def _type(kind: pa.DataType, path: str) -> object:
     if types.is_dictionary(kind):
         return _type(kind.value_type, path)
     if types.is_struct(kind):
-        if any(_VARIANT in (field.metadata or {}) for field in kind):
-            hint = "give it as a string, by to_json(column)"
-            raise InvalidError("variants are not built for Delta tables", where=path, hint=hint)
+        _check_struct(kind, path)
         return {
             "type": "struct",
             "fields": [
@@ -119,6 +117,15 @@ def _type(kind: pa.DataType, path: str) -> object:
         if fits(kind):
             return name
     raise InvalidError(f"Delta has no type for {kind}", where=path, hint="cast the column before")
+
+
+def _check_struct(kind: pa.StructType, path: str) -> None:
+    if kind.num_fields == 0:
+        hint = "leave it out, or give the struct a field"
+        raise InvalidError("Parquet can't store a struct without fields", where=path, hint=hint)
+    if any(_VARIANT in (field.metadata or {}) for field in kind):
+        hint = "give it as a string, by to_json(column)"
+        raise InvalidError("variants are not built for Delta tables", where=path, hint=hint)
 
 
 def merged_fields(

@@ -116,7 +116,7 @@ class DeltaDraft:
         self._files = CommitFiles(self._snapshot)
         self._vectors: dict[str, NewFile] = {}
         self.version = 0 if state is None else state.version + 1
-        self.restored = 0
+        self.restored: int | None = None
         self.first_ids = (0, 0)
 
     @property
@@ -163,6 +163,7 @@ class DeltaDraft:
             return refused
         self._sharing = sharing
         self._accepted.append((entry, committed))
+        self.restored = proposal.restored
         self._vectors.update(fitted.vectors)
         rows = self._files.take(committed)
         self._shared.add(committed)

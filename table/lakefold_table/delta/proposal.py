@@ -26,6 +26,7 @@ from lakefold_table.delta.actions.table_actions import (
 from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
 from lakefold_table.delta.record_counts import StatisticsSummary, statistics_of
 from lakefold_table.delta.row_changes.moved_rows import RowMove, moved_rows
+from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.row_tracking import says_preserved
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import RESTORE, DamagedError
@@ -143,6 +144,11 @@ class DeltaTableProposal:
         Its writer has seen that the files which stay were in that version, so they fit to its metadata.
         """
         return self.named_operation == RESTORE_TABLE and self.reads_all
+
+    @property
+    def restored(self) -> int | None:
+        """The version that it restores, None if it restores none or does not name it."""
+        return number_of(dict(self.parameters).get("version")) if self.restores else None
 
     @property
     def rewrites_rows(self) -> bool:

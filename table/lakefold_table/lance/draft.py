@@ -203,9 +203,9 @@ class LanceDraft:
         return self._table.version
 
     @property
-    def restored(self) -> int:
-        """The version that the entry added last restores, 0 if it is not a Restore."""
-        return restored_by(self._transactions[-1]) if self._transactions else 0
+    def restored(self) -> int | None:
+        """The version that the entry added last restores, None if it is not a Restore."""
+        return (restored_by(self._transactions[-1]) or None) if self._transactions else None
 
     @property
     def metadata(self) -> Mapping[str, str]:

@@ -4,6 +4,8 @@ A Restore takes over the metadata of the older version too, and with it that ver
 exactly what had been folded by then. A key that was folded since and isn't among them has lost its rows. So
 the versions of keys need not be remembered, and any number of Restores can follow each other, also a Restore
 that takes back another.
+
+A Restore of a Delta table takes over no marks, which its commits have. There the versions of the keys decide.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
 def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str]) -> Marks:
     """Returns the marks to keep after version `by` restored version `to`, whose metadata it has.
 
-    If that metadata contains no marks of this branch, the versions of the keys decide, as far as they are
-    known.
+    If that metadata contains no marks of this branch, or marks of a later version, the versions of the keys
+    decide, as far as they are known.
     """
     then = _marks_of_branch(metadata, marks)
+    if then is not None and then.version > to:
+        return _by_versions(marks, by, to)
     apps = {
         name: _app_rolled_back(mark, by, None if then is None else then.apps.get(name, AppMark()), to)
         for name, mark in marks.apps.items()
@@ -58,11 +62,26 @@ def _marks_of_branch(metadata: Mapping[str, str], now: Marks) -> Marks | None:
     return then if is_ours else None
 
 
-def _app_rolled_back(mark: AppMark, by: int, then: AppMark | None, to: int) -> AppMark:
+def _app_rolled_back(
+    mark: AppMark, by: int, then: AppMark | None, to: int, before: tuple[tuple[int, int, int], ...] = ()
+) -> AppMark:
     remaining = _folded_up_to(mark, to) if then is None else then.folded
     gone = [(first, last, by) for first, last in less(mark.folded, remaining)]
-    before = () if then is None else then.rolled_back
+    before = before if then is None else then.rolled_back
     return replace(mark, rolled_back=tuple(sorted((*gone, *before))[-MAX_ROLLED_BACK:]))
+
+
+def _by_versions(marks: Marks, by: int, to: int) -> Marks:
+    """Returns the marks if only the versions of keys say which the Restore left out.
+
+    Those that a Restore up to version `to` left out are still missing.
+    """
+    kept = {
+        name: tuple(gone for gone in mark.rolled_back if gone[2] <= to) for name, mark in marks.apps.items()
+    }
+    apps = {name: _app_rolled_back(mark, by, None, to, kept[name]) for name, mark in marks.apps.items()}
+    uuids = {uuid: restore for uuid, restore in marks.uuids_rolled_back.items() if restore <= to}
+    return replace(marks, apps=apps, uuids_rolled_back=uuids | _uuids(marks, by, None, to))
 
 
 def _folded_up_to(mark: AppMark, version: int) -> Iterable[Interval]:
