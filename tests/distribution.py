@@ -68,6 +68,7 @@ TOGETHER: Final = {
         "test_s3_reading",
         "test_s3_storage",
         "test_s3_table",
+        "test_s3_tags",
         "test_s3_tail",
     ),
 }

@@ -401,13 +401,15 @@ class Outcome(_message.Message):
             rows_deleted: _builtins.int = ...,
             first_fragment_id: _builtins.int = ...,
             num_fragment_ids: _builtins.int = ...,
-            tag: _builtins.str = ...,
+            tag: _builtins.str | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_tag", b"_tag", "tag", b"tag"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["first_fragment_id", b"first_fragment_id", "num_fragment_ids", b"num_fragment_ids", "rebased", b"rebased", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "tag", b"tag", "version", b"version"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_tag", b"_tag", "first_fragment_id", b"first_fragment_id", "num_fragment_ids", b"num_fragment_ids", "rebased", b"rebased", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "tag", b"tag", "version", b"version"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__tag: _TypeAlias = _typing.Literal["tag"]  # noqa: Y015
+        _WhichOneofArgType__tag: _TypeAlias = _typing.Literal["_tag", b"_tag"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__tag) -> _WhichOneofReturnType__tag | None: ...
 
     @_typing.final
     class Duplicate(_message.Message):
