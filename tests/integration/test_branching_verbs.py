@@ -193,7 +193,8 @@ def test_a_delta_table_is_restored_by_the_same_verb_and_has_no_tags_and_branches
     assert pa.table(theirs.to_pyarrow_table())["id"].to_pylist() == table.ids() == [1]
     assert theirs.history(1)[0]["operation"] == "RESTORE"
     # A batch stays folded under its key, and is added under another.
-    assert table.append([2], "a", 2).kind == "duplicate"
+    with pytest.raises(lakefold.InvalidError, match="batch 2"):
+        table.append([2], "a", 2)
     assert table.append([2], "a-again", 2).kind == "committed"
     table.run("restore", "--version", "0")
     assert table.ids() == []
