@@ -128,6 +128,13 @@ def test_times(text: str, nanos: int) -> None:
     assert decode_tag(encode_tag(tag)) == tag
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59.5-23:00"])
+def test_a_time_that_its_zone_moves_out_of_the_calendar_can_be_written(text: str) -> None:
+    """A committer that moves the tag keeps when it was created, and must not stop because of it."""
+    written = json.loads(encode_tag(decode_tag(data({**TAG, "createdAt": text}))))["createdAt"]
+    assert written[:10] == text[:10]
+
+
 def test_a_time_is_written_with_as_many_digits_as_pylance_writes() -> None:
     written = [
         json.loads(encode_tag(Tag(1, created_ns=MOMENT + nanos)))["createdAt"][19:]

@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 from lakefold import cli
 from lakefold_log.read.file_log import framed
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical
 from tests.proposals import append, creation, rows
 
@@ -42,6 +43,10 @@ class Files:
         self._output.readouterr()
         assert cli.run([words[0], str(self.path), *words[1:], "--json"]) == code, self._output.readouterr()
         return [json.loads(line) for line in self._output.readouterr().out.splitlines()]
+
+    def error(self) -> str:
+        """What was written to the standard error since the last call or `run`."""
+        return self._output.readouterr().err
 
 
 @pytest.fixture
@@ -105,6 +110,28 @@ def test_a_folder_of_tags_that_leads_elsewhere_stops_no_committer(files: Files, 
     (outcome,) = files.run("fold", files.write(files.tag("x", 1)), code=3)
     assert outcome["invalid"]["message"] == "the store has no file for the tag x"
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_with_the_path_of_a_tag_is_named_and_not_tried_forever(files: Files) -> None:
+    files.run("fold", files.write(creation(files.uri)))
+    folder = files.path / "_refs/tags/x.json"
+    folder.mkdir(parents=True)
+    log = files.write(files.tag("x", 1))
+    assert cli.run(["fold", str(files.path), log]) == RetryError.exit_code
+    assert "x.json: the tag's file can't be created or read" in files.error()
+    folder.rmdir()
+    (outcome,) = files.run("fold", log)
+    assert outcome["committed"]["tag"] == "x"
+
+
+def test_a_branch_that_is_damaged_stops_no_proposal_of_the_main_branch(files: Files) -> None:
+    files.run("fold", files.write(creation(files.uri)))
+    versions = files.path / "tree/dev/_versions"
+    versions.mkdir(parents=True)
+    for name in ("1.manifest", "18446744073709551613.manifest"):
+        (versions / name).touch()
+    (outcome,) = files.run("fold", files.write(files.tag("x", 1, branch="dev")), code=3)
+    assert outcome["invalid"]["message"] == "there is no version 1 on branch dev"
 
 
 def test_a_delta_table_has_no_tags(files: Files) -> None:

@@ -252,6 +252,11 @@ class Prefetcher:
             return refs.has_version(target.version, target.branch or MAIN)
         except LocationError:
             return False
+        except DamagedError:
+            # A branch that can't be read must not stop the main branch.
+            if target.branch:
+                return False
+            raise
 
     def _holds_table(self, root: str) -> bool:
         if self._roots is not None and not is_under(root, self._roots):

@@ -212,7 +212,8 @@ class Refs:
         The rest of the tag's file is kept, as far as it can be read. `at_ns`: the time of the change, in
         nanoseconds since 1970. `is_new`: a tag that exists and names another version is not changed. Returns
         False without a change in both cases, and if `is_late` returns True, which is called after the tag
-        was read. Raises `VersionExpiredError` if the version doesn't exist.
+        was read. Raises `VersionExpiredError` if the version doesn't exist, `RetryError` if something that is
+        no file has the tag's path.
         """
         path, branch = REFS.tag_path(name), _branch_in_file(branch)
         size = self._size_of(version, branch)
@@ -226,7 +227,11 @@ class Refs:
         if is_late():
             return False
         if data is None:
-            return self._put_new(path, REFS.encode_tag(moved))
+            is_put = self._put_new(path, REFS.encode_tag(moved))
+            if not is_put and self._stored(path)[0] is None:
+                hint = "remove what is stored at this path: it is no file, or it was removed just now"
+                raise RetryError("the tag's file can't be created or read", where=self._where(path), hint=hint)
+            return is_put
         return self._replace(path, etag, REFS.encode_tag(moved))
 
     def pin(

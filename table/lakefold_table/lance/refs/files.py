@@ -22,6 +22,9 @@ MAX_SIZE = 1 << 20
 MAX_U64 = 2**64 - 1
 NANOS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_NS = -62_135_596_800 * NANOS
+LAST_NS = 253_402_300_800 * NANOS - 1
+"""The first and the last time that can be written: the years 1 to 9999."""
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 T = TypeVar("T")
 
@@ -161,7 +164,7 @@ class _Keys:
             raise self._damaged(f"{len(data)} bytes are more than such a file may have ({MAX_SIZE})")
         try:
             parsed = json.loads(data.decode(), object_pairs_hook=_once_each, parse_constant=_no_constant)
-            json.dumps(parsed, ensure_ascii=False).encode()
+            _bytes(parsed)
         except (ValueError, RecursionError) as error:
             raise self._damaged(f"it is not JSON: {error}") from error
         if not isinstance(parsed, dict):
@@ -215,7 +218,8 @@ def _nanos_of(text: str) -> int | None:
 
 def _text_of(nanos: int) -> str:
     """Returns a time as pylance writes it: in UTC, with 0, 3, 6 or 9 digits of a second."""
-    seconds, rest = divmod(nanos, NANOS)
+    # A zone may have moved a time that was read out of the years that have four digits.
+    seconds, rest = divmod(min(max(nanos, FIRST_NS), LAST_NS), NANOS)
     digits = f"{rest:09d}"
     while digits.endswith("000"):
         digits = digits[:-3]
