@@ -247,6 +247,23 @@ def test_tags_are_made_moved_and_removed(storage: MemoryStorage) -> None:
     assert list(refs.tags()) == ["a"]
 
 
+def test_the_versions_are_listed_once_however_many_are_looked_for(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket may have a hundred thousand versions, which takes a hundred requests."""
+    listed: list[str] = []
+    names = storage.names
+
+    def noted(prefix: str) -> Sequence[str]:
+        listed.append(prefix)
+        return names(prefix)
+
+    monkeypatch.setattr(storage, "names", noted)
+    refs = Refs(storage)
+    assert [refs.has_version(version, "main") for version in (1, 2, 9, 1)] == [True, True, False, True]
+    assert listed == ["_versions"]
+
+
 def test_moving_a_tag_keeps_keys_that_are_not_known(storage: MemoryStorage) -> None:
     storage.put(tag_path("a"), [data({**TAG, "later": 1})])
     Refs(storage).update_tag("a", 2)

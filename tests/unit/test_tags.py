@@ -22,7 +22,7 @@ from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
 from lakefold_maintenance.upkeep.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Entry, Invalid, Outcome, Result, Tagged
-from lakefold_table.errors import FencedError, RetryError
+from lakefold_table.errors import FencedError, RetryError, StopError
 from lakefold_table.formats import delta
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import LogId, Position
@@ -307,6 +307,25 @@ def test_a_committer_that_was_suspended_changes_no_tag_of_its_successor(table: T
     with pytest.raises(FencedError):
         results(table, tag("x", 2, move=True), first=5)
     assert tags() == {"x": 3, "y": 1}
+
+
+@pytest.mark.parametrize("also", [[], [rows("c", 3)]], ids=["tags only", "with a version"])
+def test_a_committer_changes_no_tag_if_the_version_that_shows_its_successor_was_removed(
+    table: TableWriter, also: list[Envelope]
+) -> None:
+    results(table, tag("x", 1))
+    table.reported()
+    group = entries([tag("x", 2, move=True), *also], 4)
+    prepared = table.prepare(group)
+    successor = opened(HERE)
+    for offset, envelope in enumerate([tag("x", 2, move=True), rows("c", 3), rows("d", 4)], 4):
+        results(successor, envelope, first=offset)
+    results(successor, tag("x", 6, move=True), first=7)
+    for version in (3, 4, 5):
+        MemoryStorage(HERE).delete(versions_at(HERE).path(version))
+    with pytest.raises(StopError, match="now it is 6"):
+        table.put(prepared)
+    assert tags() == {"x": 6}
 
 
 def test_a_new_owner_sets_its_tags_again_once_its_first_version_is_published(

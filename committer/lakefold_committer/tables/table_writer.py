@@ -220,7 +220,7 @@ class TableWriter:
             self._versions.doubt()
         self._prefetcher.sync(prepared.files)
         # The version covers the tags' positions, so they are changed first; if it exists, they were.
-        is_taken = partial(self._versions.exists, publication.version)
+        is_taken = partial(self._is_published, publication.version, prepared.folded.outcomes)
         if tags and not is_taken():
             if sure is not None:
                 sure()
@@ -229,10 +229,9 @@ class TableWriter:
         is_first = self._state.state is WriterState.ANNOUNCING
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
-        if is_first:
-            write_tags_again(
-                self._versions.storage, tags, partial(self._versions.exists, publication.version + 1)
-            )
+        if is_first and tags:
+            is_late = partial(self._is_next_published, after, prepared.folded.outcomes)
+            write_tags_again(self._versions.storage, tags, is_late)
         self._record_branch(after)
         self._write_files_after(after)
         return True
@@ -488,11 +487,18 @@ class TableWriter:
         """Returns whether another client has published a version after this one."""
         if table.state is None:
             return self._versions.latest() >= self._versions.first
+        return self._is_published(table.version + 1, outcomes)
+
+    def _is_published(self, version: int, outcomes: Sequence[Outcome]) -> bool:
+        """Returns whether this version exists, which is the next one.
+
+        Raises `StopError` if others have published more and removed it.
+        """
         if not self._versions.storage.cheap_size or _has_invalid(outcomes):
             # Others may have published more, and removed the next version: then this one refuses nothing.
             self._versions.doubt()
-        self._versions.check_newest(table.version)
-        return self._versions.exists(table.version + 1)
+        self._versions.check_newest(version - 1)
+        return self._versions.exists(version)
 
     def _catch_up(self, at: Position) -> None:
         """Reads the versions that others published after the last confirmed version."""

@@ -58,6 +58,7 @@ class Refs:
     def __init__(self, storage: Storage, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._storage = storage
         self._now_ns = now_ns
+        self._namings: dict[str, Naming] = {}
 
     def tags(self) -> dict[str, Tag]:
         """Returns all tags by name. Raises `DamagedError` if a tag can't be read."""
@@ -191,11 +192,7 @@ class Refs:
             version = version_number(version)
         except InvalidError:
             return False
-        try:
-            self._size_of(version, branch)
-        except (VersionExpiredError, UnknownRefError):
-            return False
-        return True
+        return self._stored_size(version, branch) is not None
 
     def set_tag(
         self,
@@ -229,8 +226,9 @@ class Refs:
         if data is None:
             is_put = self._put_new(path, REFS.encode_tag(moved))
             if not is_put and self._stored(path)[0] is None:
+                message = "the tag's file can't be created or read"
                 hint = "remove what is stored at this path: it is no file, or it was removed just now"
-                raise RetryError("the tag's file can't be created or read", where=self._where(path), hint=hint)
+                raise RetryError(message, where=self._where(path), hint=hint)
             return is_put
         return self._replace(path, etag, REFS.encode_tag(moved))
 
@@ -298,13 +296,27 @@ class Refs:
 
         Raises `VersionExpiredError` if it doesn't exist.
         """
-        folder = self.resolve_branch(branch or MAIN)
-        below = f"{folder}/" if folder else ""
-        naming, numbers = self._numbers(below)
-        size = self._storage.size(f"{below}{naming.path(version)}")
+        size = self._stored_size(version, branch)
         if size is None:
+            folder = self.resolve_branch(branch or MAIN)
+            numbers = self._numbers(f"{folder}/" if folder else "")[1]
             raise self._gone(version, branch, numbers)
         return size
+
+    def _stored_size(self, version: int, branch: str | None) -> int | None:
+        """Returns the size of a version's manifest, None if it or the branch doesn't exist.
+
+        Lists a branch's versions only once: there may be a hundred thousand of them, and as many tags. Raises
+        `InvalidError` for an impossible name.
+        """
+        if branch and branch != MAIN:
+            check_branch_name(branch)
+        folder = branch_root(branch or MAIN)
+        below = f"{folder}/" if folder else ""
+        naming = self._namings.get(below)
+        if naming is None:
+            naming = self._namings[below] = self._numbers(below)[0]
+        return self._storage.size(f"{below}{naming.path(version)}")
 
     def _numbers(self, below: str) -> tuple[Naming, list[int]]:
         """Returns how the versions of a branch are named, and their numbers. `below`: its folder."""
