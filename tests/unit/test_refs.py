@@ -254,7 +254,7 @@ def test_the_versions_are_listed_once_however_many_are_looked_for(
     listed: list[str] = []
     names = storage.names
 
-    def noted(prefix: str) -> Sequence[str]:
+    def noted(prefix: str) -> object:
         listed.append(prefix)
         return names(prefix)
 
