@@ -165,6 +165,14 @@ def test_what_is_not_understood_may_match(predicate: str) -> None:
     assert may(predicate)
 
 
+@pytest.mark.parametrize(
+    ("text", "predicate"),
+    [("\\u0041", "bytes = X'41'"), ("", "bytes = X''"), ("", "bytes IS NULL"), ("", "bytes IS NOT NULL")],
+)
+def test_bytes_that_clients_write_differently_may_match(text: str, predicate: str) -> None:
+    assert may(predicate, partition_values={**PARTITIONS, "bytes": text})
+
+
 @pytest.mark.parametrize("predicate", ["n = NULL", "n = 1 OR n IN (7, NULL)"])
 def test_a_comparison_with_null_is_evaluated_by_rows(predicate: str) -> None:
     with pytest.raises(UnknownPredicateError, match="NULL"):

@@ -74,6 +74,9 @@ class FileValues:
         if values is None or name not in values:
             return False, None
         text = values[name]
+        if text == "" and self._types[name] == "binary":
+            # Some clients mean no bytes by it, others null.
+            return False, None
         return True, None if text in ("", _NO_PARTITION) else text
 
     def _stats(self) -> dict[str, Any]:
@@ -95,8 +98,8 @@ def parsed_value(text: str, kind: str) -> Value:
         if kind == "string" or is_char(kind):
             return text
         if kind == "binary":
-            # Clients agree on the text of ASCII alone.
-            return text.encode("ascii")
+            # Clients agree on the text of ASCII alone: delta-rs writes any byte as \u0041.
+            return None if "\\" in text else text.encode("ascii")
         if kind == "boolean":
             return {"true": True, "false": False}.get(text.lower())
         if kind == "date":
