@@ -291,8 +291,8 @@ def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:
     (path,) = (log.table.path / "_delta_log").glob("*.crc")
     assert path.name == f"{2:020}.crc"
     checksum = version_checksum(path.read_bytes())
-    snapshot = snapshot_in(log.table.path, 2)
-    check_snapshot(snapshot, checksum)
+    assert checksum is not None
+    check_snapshot(snapshot_in(log.table.path, 2), checksum)
     assert checksum.in_commit_ms == log.info(2)["inCommitTimestamp"]
     assert checksum.transaction == log.info(2)["txnId"]
     assert checksum.domains is not None

@@ -305,7 +305,7 @@ def missing_files(segment: LogSegment, files: Files, where: str = "") -> tuple[s
 def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSnapshot:
     """Returns the version that the files make, all of which were read. Raises `DamagedError`.
 
-    If the version has a checksum file that exists, the version is compared with it.
+    If the version has a checksum file that exists and can be read, the version is compared with it.
     """
     reconciliation = Reconciliation()
     if segment.checkpoint:
@@ -319,8 +319,8 @@ def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSn
         compacted = file.kind is LogFileKind.COMPACTED
         reconciliation.add_commit(parse_actions(data, path), path, compacted=compacted)
     snapshot = reconciliation.snapshot(segment.version, where)
-    checksum = None if segment.checksum is None else files.get(segment.checksum.path)
+    data = None if segment.checksum is None else files.get(segment.checksum.path)
+    checksum = None if data is None else version_checksum(data)
     if segment.checksum is not None and checksum is not None:
-        path = f"{where}/{segment.checksum.path}"
-        check_snapshot(snapshot, version_checksum(checksum, path), path)
+        check_snapshot(snapshot, checksum, f"{where}/{segment.checksum.path}")
     return snapshot

@@ -81,12 +81,22 @@ def checksum_file(snapshot: DeltaSnapshot, transaction: str) -> bytes:
     return to_json(document).encode()
 
 
-_HINT: Final = "files of the log were changed or lost: restore the table from a copy"
+_HINT: Final = (
+    "if files of the log were changed or lost, restore the table from a copy; if only this checksum file is "
+    "wrong, remove it"
+)
 
 
-def version_checksum(data: bytes, where: str = "") -> VersionChecksum:
-    """Returns what a checksum file says. Raises `DamagedError` if it is not what the protocol says."""
-    return read_fields(VersionChecksum, parse_object(data, where), where)
+def version_checksum(data: bytes) -> VersionChecksum | None:
+    """Returns what a checksum file says, None if it is not what the protocol says.
+
+    Then the version is as one without such a file: its writer died while it wrote, or wrote it before the
+    protocol had metadata and protocol in it.
+    """
+    try:
+        return read_fields(VersionChecksum, parse_object(data, ""), "")
+    except DamagedError:
+        return None
 
 
 def check_snapshot(snapshot: DeltaSnapshot, checksum: VersionChecksum, where: str = "") -> None:
