@@ -103,7 +103,8 @@ class TriedStreamWriter(DataSourceStreamArrowWriter):
         self._where = where
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of a task."""
+        """Writes the rows of a task, all of them in files."""
+        staged_rows.INLINE_BYTES = 0  # type: ignore[misc]  # in the task's process
         message = self._writer.write(iterator)
         lose_first_attempt(*self._where)
         return message

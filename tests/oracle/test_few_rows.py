@@ -13,7 +13,7 @@ from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.rows import few_rows
+from lakefold_ingest.rows import few_rows, staged_rows
 from lakefold_ingest.rows.few_rows import FewRows
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files
@@ -82,7 +82,7 @@ def test_files_have_the_size_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whatever the number of tasks, and whether they send their rows or stage them in files."""
-    monkeypatch.setattr(few_rows, "INLINE_BYTES", TARGET // 4)
+    monkeypatch.setattr(staged_rows, "INLINE_BYTES", TARGET // 4)
     table: AnyFolding = FOLDINGS[name](tmp_path / "t")
     table.fold(FORMATS[name].creation(table.settings(), KEY, SCHEMA))
     plan = planned(table, targetFileSize=str(TARGET))
@@ -97,6 +97,15 @@ def test_files_have_the_size_that_is_wanted(
     assert all(TARGET * 0.5 < size < TARGET * 1.5 for size in sizes[1:-1]), sizes
     table.fold(table.view().append(KEY, written))
     assert len(files(table)) == len(sizes)
+
+
+def test_thousands_of_tasks_send_less_than_spark_allows(table: Folding) -> None:
+    """Spark ends a batch whose tasks send more than 1 GiB, unless `spark.driver.maxResultSize` is higher."""
+    assert sum(map(staged_rows.inline_bytes, range(100_000))) < 600 * 2**20
+    plan, rows = planned(table), people([1]).set_column(1, "name", pa.array(["x" * 200_000]))
+    tasks = [plan.run(rows.to_batches(), task) for task in (0, 299, 5000)]
+    assert [task.path != "" for task in tasks if isinstance(task, FewRows)] == [False, False, True]
+    assert [each.physical_rows for each in collect_files(plan.target, plan.with_few(tasks))] == [3]
 
 
 def test_bad_rows_are_counted_or_left_out_over_all_tasks(table: Folding) -> None:
@@ -133,7 +142,7 @@ def test_rows_that_do_not_satisfy_the_condition_are_counted_over_all_tasks(table
 def test_what_is_staged_is_removed_if_a_task_or_the_driver_fails(
     table: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few_rows, "INLINE_BYTES", 10)
+    monkeypatch.setattr(staged_rows, "INLINE_BYTES", 10)
     before = files(table)
     plan = planned(table, driverRows="300")
     tasks = run(plan, people(list(range(400))), people([1]), people([2]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lakefold_ingest.rows.staged_rows import INLINE_BYTES, STAGED_BYTES, staged_path, to_stream
+from lakefold_ingest.rows.staged_rows import STAGED_BYTES, inline_bytes, staged_path, to_stream
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_table.errors import DamagedError
 from lakefold_table.storage import open_storage
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.task_files import TaskFiles
 
 FEW_BYTES: Final = 256 * 1024
-"""A task with fewer bytes of rows sends them to the driver, if nothing else is said. A thousand tasks send at
-most a quarter of what `spark.driver.maxResultSize` allows by default."""
+"""A task with fewer bytes of rows leaves them to the driver, if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class FewRows:
 class FewRowsStage:
     """Which tasks leave their rows to the driver, and where rows wait: below the root `uri` of a table.
 
-    It is those with at most `most_rows` rows, or fewer than `most_bytes` bytes of them in memory.
+    It is those with at most `most_rows` rows, and fewer than `most_bytes` bytes of them in memory.
     """
 
     uri: str
@@ -56,9 +55,12 @@ class FewRowsStage:
     most_bytes: int
 
     def run(
-        self, batches: Iterable[pa.RecordBatch], write: Callable[[Iterable[pa.RecordBatch]], TaskFiles]
+        self,
+        batches: Iterable[pa.RecordBatch],
+        write: Callable[[Iterable[pa.RecordBatch]], TaskFiles],
+        task: int,
     ) -> FewRows | TaskFiles:
-        """Returns the rows of a task if they are few, otherwise what `write` returns of them."""
+        """Returns the rows of the task with this number if they are few, otherwise what `write` returns."""
         begun, source = time.perf_counter(), iter(batches)
         held, rows, size = list[pa.RecordBatch](), 0, 0
         most_bytes = min(self.most_bytes, STAGED_BYTES)
@@ -70,7 +72,7 @@ class FewRowsStage:
         if not rows:
             return write(chain(held, source))
         stream, path = to_stream(pa.Table.from_batches(held)), ""
-        if size > INLINE_BYTES:
+        if size > inline_bytes(task):
             path = staged_path()
             open_storage(self.uri, self.storage_options).put(path, [memoryview(stream)])
         data = b"" if path else stream.to_pybytes()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 BUCKETS: Final = 256
 INLINE_BYTES: Final = 2**20
 """A task sends its rows itself to the driver if they have at most this many bytes."""
+SHARED_BYTES: Final = 2**26
+"""The thousandth task sends at most a thousandth of this: see `inline_bytes`."""
 STAGED_BYTES: Final = 2**26
 """A file has rows of about this many bytes. A task holds as many."""
 PART_BYTES: Final = 2**26
@@ -83,8 +85,8 @@ class RowStage:
     schema: pa.Schema
     storage_options: Mapping[str, str]
 
-    def put(self, batches: Iterable[pa.RecordBatch], number: Numberer) -> TaskRows:
-        """Returns the rows of one task. `number` numbers their keys.
+    def put(self, batches: Iterable[pa.RecordBatch], number: Numberer, task: int = 0) -> TaskRows:
+        """Returns the rows of the task with this number. `number` numbers their keys.
 
         Rows that can't be read are returned as a fault, not raised: Spark would run the task again. If the
         task fails, its files are removed.
@@ -100,7 +102,7 @@ class RowStage:
                     files.append(self._file(pa.concat_tables(waiting), number))
                     waiting, held = [], 0
             rest = pa.concat_tables([self.schema.empty_table(), *waiting])
-            if rest.num_rows and (files or held > INLINE_BYTES):
+            if rest.num_rows and (files or held > inline_bytes(task)):
                 files.append(self._file(rest, number))
                 rest = self.schema.empty_table()
         except InvalidError as error:
@@ -208,6 +210,15 @@ class StagedRows:
             message = f"the staged rows in {file.path} were removed or cut while their batch was written"
             raise DamagedError(message, where=self.stage.uri)
         return from_streams(data, self.stage.schema)
+
+
+def inline_bytes(task: int) -> int:
+    """Returns how many bytes of rows a task may send to the driver itself, by its number, counted from 0.
+
+    A hundred thousand tasks send at most 600 MiB together. Spark ends a batch whose tasks send more than
+    `spark.driver.maxResultSize`, which is 1 GiB by default.
+    """
+    return min(INLINE_BYTES, SHARED_BYTES // (task + 1))
 
 
 def staged_path() -> str:

@@ -81,7 +81,8 @@ class PlannedTasks:
         """Runs a task. The first one of a process finds out at first whether that can write the table."""
         fault = own_fault(self.plan.settings, self.pylance)
         if fault is None:
-            return self.plan.run(batches)
+            context = TaskContext.get()
+            return self.plan.run(batches, 0 if context is None else context.partitionId())
         for _ in batches:
             pass
         return self.plan.failed(fault)

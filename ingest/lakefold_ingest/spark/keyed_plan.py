@@ -63,9 +63,9 @@ class KeyedPlan:
         keys = self.operation.with_rows(rows).keys(self.table)
         return key_numbers(keys, key_types(self.operation.key_names, self.table))
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskRows:
-        """Stages the rows of a task."""
-        return self.stage.put(batches, self.numbers)
+    def run(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> TaskRows:
+        """Stages the rows of the task with this number."""
+        return self.stage.put(batches, self.numbers, task)
 
     def failed(self, fault: tuple[str, str, str]) -> TaskRows:
         """Returns the result of a task that can't stage rows: see `TaskRows.fault`."""

@@ -72,9 +72,9 @@ class WritePlan:
     condition: RowCondition | None = None
     metadata: bytes = b""
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles | FewRows:
-        """Writes the rows of a task as `write_task` does, or leaves them to `commit` if they are few."""
-        return self.stage.run(batches, self._write)
+    def run(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> TaskFiles | FewRows:
+        """Writes the rows of the task with this number, or leaves them to `commit` if they are few."""
+        return self.stage.run(batches, self._write, task)
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         if self.condition is None:
