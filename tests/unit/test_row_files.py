@@ -15,6 +15,7 @@ import pytest
 from lakefold.writing.files import FORMATS, file_rows
 from lakefold.writing.options import WriteOptions, batch_key, write_settings
 from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_table.errors import InvalidError
 
@@ -162,7 +163,7 @@ def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:
         write_settings(tmp_path / "t", {**options, "wait": "never"})  # type: ignore[typeddict-item] # a user's mistake
 
 
-def test_views_become_plain_texts_bytes_and_lists_at_any_depth() -> None:
+def test_views_become_plain_texts_and_bytes_at_any_depth() -> None:
     """Texts of polars are views, and few of Arrow's functions take them."""
     view = pa.string_view()
     frame = pl.DataFrame(
@@ -178,3 +179,15 @@ def test_views_become_plain_texts_bytes_and_lists_at_any_depth() -> None:
     )
     assert read.to_pylist() == rows.to_pylist()
     assert RowSource(TABLE).table().equals(TABLE, check_metadata=True)
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.string_view()), pa.large_list_view(pa.int64())])
+def test_views_of_lists_are_refused_by_their_column(kind: pa.DataType) -> None:
+    """Arrow's cast to lists loses values of them."""
+    source = RowSource(
+        pa.table({"c": pa.array([[], None], kind), "t": pa.array(["a", None], pa.string_view())})
+    )
+    assert source.table().to_pylist() == [{"c": [], "t": "a"}, {"c": None, "t": None}]
+    columns = pa.schema([("c", pa.list_(pa.string())), ("t", pa.string())])
+    with pytest.raises(InvalidError, match=r"c is (large_)?list_view"):
+        fit(source.schema, columns, "table")

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_LISTS: Final = (
-    types.is_list,
-    types.is_large_list,
-    types.is_fixed_size_list,
-    types.is_list_view,
-    types.is_large_list_view,
-)
+_LISTS: Final = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
 class ArrowStream(Protocol):
@@ -65,7 +59,10 @@ class RowSource:
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Returns the type with plain texts, bytes and lists instead of views of such, at any depth."""
+    """Returns the type with plain texts and bytes instead of views of such, at any depth.
+
+    Views of lists stay, and no table takes them: Arrow's cast to lists loses values.
+    """
     if types.is_string_view(kind):
         return pa.string()
     if types.is_binary_view(kind):
@@ -84,8 +81,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     inner = kind.value_field.with_type(_without_views(kind.value_type))
     if types.is_fixed_size_list(kind):
         return pa.list_(inner, kind.list_size)
-    is_large = types.is_large_list(kind) or types.is_large_list_view(kind)
-    return pa.large_list(inner) if is_large else pa.list_(inner)
+    return pa.large_list(inner) if types.is_large_list(kind) else pa.list_(inner)
 
 
 def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
