@@ -244,10 +244,10 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "driverRows",
         number,
-        "the driver writes the rows of tasks that have at most this many, in files that they share; 0: each "
-        "task writes its own files",
+        "the driver writes the rows of tasks that have at most this many, and less than 256 KiB or "
+        "`targetFileSize` of them in memory, in files that they share; 0: each task writes its own files",
         uses=FRAMES,
-        default_text="50,000 and less than 256 KiB of rows in memory; with `targetFileSize` no limit of rows",
+        default_text="50,000; with `targetFileSize` any number",
         modes=WHOLE_ROWS,
     ),
     WriteOption(
