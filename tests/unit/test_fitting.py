@@ -209,6 +209,19 @@ def test_a_forbidden_null_is_found_at_any_depth(
     assert caught.value.where == where
 
 
+def test_a_category_that_no_row_has_need_not_fit() -> None:
+    """A frame that was filtered keeps the categories of all its rows before."""
+    times = pa.array([1000, 1001], pa.timestamp("ns"))
+    rows = [
+        pa.record_batch({"c": pa.DictionaryArray.from_arrays(pa.array(index, pa.int8()), times)})
+        for index in ([0, None], [1])
+    ]
+    fitting = fit(rows[0].schema, pa.schema([("c", pa.timestamp("us"))]))
+    assert fitting.apply(rows[0]).column(0).equals(pa.array([1, None], pa.timestamp("us")))
+    with pytest.raises(InvalidError, match="would lose data: 1001"):
+        fitting.apply(rows[1])
+
+
 def test_columns_of_equal_type_are_not_copied() -> None:
     column = pa.array(["a", "b"] * 100)
     fitting = fit(pa.schema([("c", pa.string())]), pa.schema([("c", pa.string())]))

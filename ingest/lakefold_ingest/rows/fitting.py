@@ -231,8 +231,14 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _decoded(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:
-    """Returns the values of a dictionary's array in another type, or in the values' type of a dictionary."""
-    values = array.dictionary.cast(kind.value_type if types.is_dictionary(kind) else kind, safe=True)
+    """Returns the values of a dictionary's array in another type, or in the values' type of a dictionary.
+
+    Returns them in their own type if one of the dictionary, which perhaps no row has, does not fit.
+    """
+    try:
+        values = array.dictionary.cast(kind.value_type if types.is_dictionary(kind) else kind, safe=True)
+    except pa.ArrowInvalid:
+        return array.dictionary_decode()
     return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
 
 
