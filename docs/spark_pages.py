@@ -346,6 +346,9 @@ table stay the same in between.
 - **A streaming query** has its id as `txnAppId` and its batch numbers as `txnVersion`. If its driver
   dies at any point and it is started again from its checkpoint, each batch is in the table once. Spark
   runs a batch that is not in the checkpoint again, and the committer recognises its key.
+- **A query that moves from Delta's sink to this one** goes on where it ended, if it keeps its checkpoint:
+  Delta's sink numbers its batches under the query's id as well, and what another client has recorded is not
+  added again. A query that wrote with a `txnAppId` keeps that, too.
 - **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
   (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
   With a `txnAppId` it fails instead. **If the table has only batch 0 of that app**, the new batch 0 has the

@@ -129,6 +129,11 @@ class View(ABC):
             return None
         return Duplicate(mark.version_of(key.batch_id), mark.rolled_back_by(key.batch_id))
 
+    def highest_batch(self, app_id: str) -> int | None:
+        """Returns the highest batch id of the app that the table has, None if it has no batch of it."""
+        mark = self.carried.apps.get(app_id)
+        return mark.folded[-1][1] if mark is not None and mark.folded else None
+
     def differs(self, key: Key, content: str) -> bool:
         """Returns whether this batch is known to have been folded with another content.
 

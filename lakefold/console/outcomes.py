@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REFUSED: Final = 3
 """The exit code if a proposal was refused."""
+UNKNOWN_FIRST: Final = "a batch whose version is no longer known, or that another client recorded"
 
 
 def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -52,7 +53,8 @@ def result_text(outcome: Outcome) -> str:
     if isinstance(result, Tagged):
         return tagged_text(result)
     if isinstance(result, Duplicate):
-        text = f"duplicate of version {result.version}" if result.version else "duplicate"
+        first = f"version {result.version}" if result.version else UNKNOWN_FIRST
+        text = f"duplicate of {first}"
         restored = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
         return text + restored + ("; its content differs from the first" if result.different_content else "")
     if isinstance(result, Rejected):

@@ -120,7 +120,9 @@ def tagged_text(result: Tagged) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The same key was folded before, into `version` (0 if that is no longer known).
+    """The same key was folded before, into `version`.
+
+    It is 0 if that is no longer known, or if another client recorded the batch in the table.
 
     `rolled_back_by`: the version of the Restore that left the rows of the first proposal out of the table; 0
     if none did, as far as remembered. `different_content`: the first proposal is known to have had different

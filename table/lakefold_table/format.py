@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from array import array
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Entry, Invalid, Rejected, Result
+    from lakefold_table.entry import Duplicate, Entry, Invalid, Rejected, Result
     from lakefold_table.expansion import Content
     from lakefold_table.position import Position
     from lakefold_table.proposal import LargeProposal, TableProposal
@@ -329,8 +329,10 @@ class State(Protocol):
 class Draft(Protocol):
     """The next version while entries are added to it."""
 
-    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+    def add(self, entry: Entry) -> Accepted | Duplicate | Rejected | Invalid | None:
         """Checks the entry against the table and what was added before. A refused entry changes nothing.
+
+        It is a Duplicate if the table records its batch by means of its format, which the marks don't have.
 
         Returns None, and changes nothing, if the entry is valid but can't share this version with the entries
         that were added before.

@@ -30,12 +30,13 @@ from lakefold_reader.delta.versions import CommitContent, read_state, read_summa
 from lakefold_reader.format.source import Source
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import (
+    AppTransaction,
     CommitInfo,
     DomainMetadata,
     TableMetadata,
     TableProtocol,
 )
-from lakefold_table.delta.commit_head import own_head
+from lakefold_table.delta.commit_head import batch_of_others, own_head
 from lakefold_table.delta.conflicts.rules import WRITE_SERIALIZABLE
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
@@ -49,7 +50,9 @@ from lakefold_table.delta.table_features.protocol_check import check_committable
 from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
 from lakefold_table.delta.table_features.type_widening import FEATURES as WIDENING_FEATURES
+from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
+from lakefold_table.layered_map import MapChanges
 from lakefold_table.marks.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -72,7 +75,7 @@ class DeltaView(View):
     """A Delta table at its newest version.
 
     `identity`: of the version's commit, so that it is recognised. `clustering`: the columns by which it is
-    clustered, by their paths in data files.
+    clustered, by their paths in data files. `apps`: the last batch of each app, whichever client recorded it.
     """
 
     format: ClassVar[str] = NAME
@@ -81,6 +84,23 @@ class DeltaView(View):
     protocol: TableProtocol = _PLAIN
     identity: str = ""
     clustering: tuple[tuple[str, ...], ...] = ()
+    apps: Mapping[str, AppTransaction] = field(default_factory=dict)
+
+    def folded(self, key: Key) -> Duplicate | None:
+        """See `View.folded`. So is a batch that another client recorded, or passes over as an older one."""
+        theirs = self._batch_of_others(key.app_id)
+        is_recorded = theirs is not None and key.batch_id is not None and key.batch_id <= theirs
+        # Zero-argument super fails in a dataclass with slots.
+        return View.folded(self, key) or (Duplicate(0) if is_recorded else None)
+
+    def highest_batch(self, app_id: str) -> int | None:
+        """See `View.highest_batch`."""
+        known = (View.highest_batch(self, app_id), self._batch_of_others(app_id))
+        return max((each for each in known if each is not None), default=None)
+
+    def _batch_of_others(self, app_id: str) -> int | None:
+        app = self.apps.get(app_id)
+        return None if app is None else batch_of_others(app, self.carried.apps.get(app_id))
 
     def target(self, columns: pa.Schema, settings: TableSettings) -> ParquetTarget:
         """See `View.target`. Also refuses what the table requires of rows and can't be checked here."""
@@ -261,7 +281,7 @@ class DeltaWriting:
             return followed
         # A source keeps versions that it has read, which may be those of a table that was dropped since.
         state, snapshot = read_state(Source.on(source.storage, source.format, source.options), version)
-        return _view(
+        view = _view(
             source,
             version,
             snapshot.metadata,
@@ -271,6 +291,7 @@ class DeltaWriting:
             own=state.own is not None,
             clustering=clustering_columns(snapshot.domains.values(), writer_features(snapshot.protocol)),
         )
+        return replace(view, apps=snapshot.apps)
 
     def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
         """See `WriterFormat.creation`."""
@@ -355,6 +376,7 @@ def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | No
         return before
     metadata, protocol, identity, own = before.metadata, before.protocol, before.identity, False
     domains: list[DomainMetadata] = []
+    recorded = MapChanges(before.apps)
     marks: Mapping[str, str] | None = None
     for number in range(before.version + 1, version + 1):
         summary = read_summary(source, number)
@@ -364,13 +386,15 @@ def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | No
         for action in content.actions:
             metadata = action if isinstance(action, TableMetadata) else metadata
             protocol = action if isinstance(action, TableProtocol) else protocol
+            if isinstance(action, AppTransaction):
+                recorded.set(action.app_id, action)
             domains += [action] if isinstance(action, DomainMetadata) and action.domain == CLUSTERING else []
         head = own_head(content.actions, number)
         marks = marks if head is None else head.metadata
         identity, own = summary.uuid, head is not None
     features = writer_features(protocol)
     clustering = clustering_columns(domains, features) if domains else before.clustering
+    view = _view(source, version, metadata, protocol, marks or {}, identity, own=own, clustering=clustering)
     if marks is None:
-        kept = _view(source, version, metadata, protocol, {}, identity, own=False, clustering=clustering)
-        return replace(kept, carried=before.carried, bound=before.bound)
-    return _view(source, version, metadata, protocol, marks, identity, own=own, clustering=clustering)
+        view = replace(view, carried=before.carried, bound=before.bound)
+    return replace(view, apps=recorded.result())

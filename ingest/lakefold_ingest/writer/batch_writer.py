@@ -426,10 +426,10 @@ class BatchIds:
         return self._app_id is not None
 
     def continue_after(self, view: View | None) -> None:
-        """Continues after the highest batch id in the table's marks, if that is higher than the last one."""
-        mark = None if view is None or self._app_id is None else view.carried.apps.get(self._app_id)
-        if mark is not None and mark.folded:
-            self._next = max(self._next, mark.folded[-1][1] + 1)
+        """Continues after the highest batch id that the table has, if that is higher than the last one."""
+        highest = None if view is None or self._app_id is None else view.highest_batch(self._app_id)
+        if highest is not None:
+            self._next = max(self._next, highest + 1)
 
     @contextmanager
     def next_key(self) -> Iterator[Key]:

@@ -156,4 +156,5 @@ def _doubts(result: Duplicate) -> str:
 
 def in_version(result: Duplicate) -> str:
     """Returns in which version the key of a Duplicate was folded, as words."""
-    return f"in version {result.version}" if result.version else "in a version no longer known"
+    unknown = "in a version no longer known, or by another client"
+    return f"in version {result.version}" if result.version else unknown

@@ -419,7 +419,7 @@ class Outcome(_message.Message):
         ROLLED_BACK_BY_FIELD_NUMBER: _builtins.int
         DIFFERENT_CONTENT_FIELD_NUMBER: _builtins.int
         version: _builtins.int
-        """The version of the first proposal with this key. 0: not known any more."""
+        """The version of the first proposal with this key. 0: not known any more, or another client recorded the batch."""
         rolled_back_by: _builtins.int
         """The version of the Restore that removed the rows of the first one. 0: none, as far as known."""
         different_content: _builtins.bool

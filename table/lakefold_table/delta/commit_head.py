@@ -23,6 +23,8 @@ from lakefold_table.marks.record import is_own
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lakefold_table.delta.actions.table_actions import AppTransaction
+    from lakefold_table.marks.batches import AppMark
     from lakefold_table.position import LogId
 
 LENGTH: Final = "lakefoldLength"
@@ -44,6 +46,15 @@ DOMAINS: Final = "domainMetadata"
 def log_app(log: LogId) -> str:
     """Returns the app id under which the table's last folded offset of a log is recorded."""
     return f"{RESERVED}log:{log.cluster_id}:{log.topic_id}:{log.partition}"
+
+
+def batch_of_others(app: AppTransaction, mark: AppMark | None) -> int | None:
+    """Returns the last batch of an app that another client recorded, None if the action is a committer's own.
+
+    `mark`: which batches of the app committers have folded. Its clients pass over all batches up to that one.
+    """
+    is_own = mark is not None and any(last >= app.version for _, last in mark.folded)
+    return None if is_own else app.version
 
 
 def marks_domain(marks: Mapping[str, str]) -> DomainMetadata:

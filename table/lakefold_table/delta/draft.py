@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
 from lakefold_table.delta.commit_files import CommitFiles
-from lakefold_table.delta.commit_head import DOMAINS, MARKS_APP, head_line, log_app, marks_domain
+from lakefold_table.delta.commit_head import (
+    DOMAINS,
+    MARKS_APP,
+    batch_of_others,
+    head_line,
+    log_app,
+    marks_domain,
+)
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
@@ -50,7 +57,7 @@ from lakefold_table.delta.validity import (
     row_tracking_fault,
     table_rules,
 )
-from lakefold_table.entry import BUILD_AGAIN, Conflict, Entry, Invalid, Rejected
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
 from lakefold_table.marks.batches import AppMark
@@ -134,8 +141,10 @@ class DeltaDraft:
         names = {proposal.operation for _, proposal in self._accepted}
         return names.pop() if len(names) == 1 else GROUPED if names else WRITE
 
-    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+    def add(self, entry: Entry) -> Accepted | Duplicate | Rejected | Invalid | None:
         """See `lakefold_table.format.Draft.add`."""
+        if self._is_recorded(entry):
+            return Duplicate(0)
         proposal = self._with_changes(proposed(entry))
         refused = self._refusal(entry, proposal)
         if refused is not None:
@@ -235,7 +244,7 @@ class DeltaDraft:
         fault = proposal_fault(proposal, then) or self._change_fault(proposal, rules, then)
         if fault is not None and not self._has_other_rules(proposal):
             return fault
-        conflict = self._conflict(entry, proposal, rules.metadata, fault)
+        conflict = self._conflict(proposal, rules.metadata, fault)
         if conflict is None and fault is not None and self._is_clustered_since(proposal):
             conflict = Rejected(Conflict(retryable=True, message=f"{fault.message}; {BUILD_AGAIN}"))
         return conflict or fault or self._unfit_metadata(proposal, rules.metadata)
@@ -365,15 +374,12 @@ class DeltaDraft:
         return fault or neighbour_fault(entry.envelope.table, self._observed.neighbours)
 
     def _conflict(
-        self, entry: Entry, proposal: DeltaTableProposal, metadata: TableMetadata, fault: Invalid | None
+        self, proposal: DeltaTableProposal, metadata: TableMetadata, fault: Invalid | None
     ) -> Rejected | Invalid | None:
         """Returns a conflict with the versions after its read version, or with what shares this version.
 
         `fault`: why it is Invalid if there is no conflict. Then its own metadata may be malformed.
         """
-        repeated = self._repeated(entry)
-        if repeated is not None:
-            return Rejected(repeated)
         based_on = proposal.based_on
         if based_on is None or self._state is None:
             return None
@@ -396,18 +402,15 @@ class DeltaDraft:
         conflict = conflict_of(proposal, others, level, metadata, checks_rows=checks_rows)
         return None if conflict is None else Rejected(conflict)
 
-    def _repeated(self, entry: Entry) -> Conflict | None:
-        """Returns a conflict if another client has recorded this batch of the app, or a later one."""
+    def _is_recorded(self, entry: Entry) -> bool:
+        """Returns whether another client has recorded this batch of the app, or a later one."""
         app, batch = entry.app_id, entry.batch_id
-        known = None if self._snapshot is None or not app else self._snapshot.apps.get(app)
-        if known is None or batch is None or known.version < batch:
-            return None
+        action = None if self._snapshot is None or not app else self._snapshot.apps.get(app)
+        if action is None or batch is None:
+            return False
         encoded = self.metadata.get(APP + app)
-        ours = () if encoded is None else AppMark.decode(encoded).folded
-        if any(last >= known.version for _, last in ours):
-            return None
-        message = f"another client has recorded batch {known.version} of the application {app!r}"
-        return Conflict(retryable=False, message=message, keys=(app,))
+        theirs = batch_of_others(action, None if encoded is None else AppMark.decode(encoded))
+        return theirs is not None and batch <= theirs
 
     def _new_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
         """Returns which file gets a deletion vector although the table's writers may make none, or None."""

@@ -277,7 +277,7 @@ class RecalledDraft(DeltaDraft):
         self._recalling = recalling
         self._contents = contents
 
-    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+    def add(self, entry: Entry) -> Accepted | Duplicate | Rejected | Invalid | None:
         """Judges the entry on what the fold saw then, as far as that is known."""
         offset = entry.position.offset
         answer = self._recalling.recorded.answers.get(offset)
@@ -287,7 +287,7 @@ class RecalledDraft(DeltaDraft):
         if offset in self._recalling.recorded.given:
             return answer
         paths = frozenset(proposed(entry).files)
-        verdict: Accepted | Rejected | Invalid | None = None
+        verdict: Accepted | Duplicate | Rejected | Invalid | None = None
         around = sorted(needs_around(entry.envelope.table).neighbours) if self._state is None else ()
         for observed in (
             *(Fetched(neighbours={neighbour}) for neighbour in around),

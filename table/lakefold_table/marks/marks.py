@@ -47,8 +47,9 @@ all that pylance can show (64 before). 6: a Delete or an Update is carried over 
 Deletes and Updates (decision 0063). 7: two Rewrites may add to the fragment-reuse index after one another,
 although both were built on one version (decision 0070). 8: an Update may state that Appends count
 as made after it (decision 0073). 9: the marks of a Delta table with domainMetadata are in a domain (decision
-0097), its metrics are named by the operation, and more of what Delta's protocol forbids is Invalid; rows are
-refused whose values are of a column that was replaced by one of its name.
+0097), its metrics are named by the operation, a batch that another client recorded in it is a Duplicate, and
+more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
+replaced by one of its name.
 """
 CARRIES_ROWS = 6
 """The rules from which on rows are followed through Rewrites."""
