@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 from unittest.mock import Mock
@@ -14,6 +16,7 @@ import pytest
 
 from lakefold.spark import sink
 from lakefold_ingest.lance.pylance_release import pylance_release
+from lakefold_ingest.merge import conditions
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
@@ -74,7 +77,7 @@ def test_executors_that_lack_a_package_are_found_at_the_first_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, mode: str
 ) -> None:
     words = {
-        "lance": "executors can't write the table: .*python.* has no pylance",
+        "lance": rf"executor on {platform.node()} can't write the table: .*python.* has no pylance",
         "lakefold_ingest": "executors can't run lakefold: No module named 'lakefold_ingest'",
         "other pylance": f"has pylance 1.2.3, but the driver has {pylance_release()}",
     }
@@ -113,7 +116,7 @@ def test_queries_that_begin_at_once_check_a_table_once(
     checks = list[str]()
 
     def begin() -> None:
-        executors.check_executors(cast("SparkSession", session), settings)
+        executors.check_executors(cast("SparkSession", session), settings, merges=False)
 
     second = threading.Thread(target=begin)
 
@@ -128,6 +131,40 @@ def test_queries_that_begin_at_once_check_a_table_once(
     begin()
     second.join()
     assert len(checks) == 1
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_only_merges_of_a_delta_table_need_pylance_on_executors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exists: bool
+) -> None:
+    folding = DeltaFolding(tmp_path / "t")
+    if exists:
+        folding.create(people([1]).schema, {})
+    settings, asked = replace(folding.settings(), format="delta"), list[object]()
+    session = cast("SparkSession", SimpleNamespace(sparkContext=Mock()))
+    monkeypatch.setattr(executors, "_check", lambda *given: asked.append(given[2]))
+    executors.check_executors(session, settings, merges=False)
+    executors.check_executors(session, settings, merges=True)
+    assert asked == [None, pylance_release()]
+    none = iter(list[pa.RecordBatch]())
+    monkeypatch.setitem(sys.modules, "lance", None)
+    (row,) = executors._check_in_task(None, settings.table, {}, "", none)
+    assert row.column("fault")[0].as_py() is None
+
+
+def test_a_pylance_that_can_not_be_loaded_is_found_before_a_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if its library lacked a symbol: it is installed, and fails when it is imported."""
+    lance.write_dataset(people([1]), str(tmp_path / "t"))
+    monkeypatch.setitem(sys.modules, "lance", None)
+    release, table = pylance_release() or "", (tmp_path / "t").as_uri()
+    (row,) = executors._check_in_task(release, table, {}, "", iter(list[pa.RecordBatch]()))
+    own = executors.own_fault(Folding(tmp_path / "t").settings(), release) or ("", "", "")
+    for message in (row.column("fault")[0].as_py(), own[0]):
+        assert f"executor on {platform.node()} can't write the table: {sys.executable} can't load" in message
+    with pytest.raises(InvalidError, match="can't load its pylance: ModuleNotFoundError"):
+        conditions.check(["source.id = 1"], {"source": people([1]).schema})
 
 
 def test_what_a_process_can_not_read_or_write_is_its_fault(tmp_path: Path) -> None:
@@ -168,7 +205,9 @@ def test_a_task_of_the_format_finds_at_its_first_rows_that_its_process_can_not_w
         assert list(rows) == []
         if isinstance(result, FewRows) or result.fault is None:
             return None
-        with pytest.raises(InvalidError, match="Spark's executors can't write the table") as caught:
+        with pytest.raises(
+            InvalidError, match=f"executor on {platform.node()} can't write the table"
+        ) as caught:
             plan.commit(key, [result])  # type: ignore[list-item]  # the plan's own result
         assert "lakefold[ingest]" in caught.value.hint
         return caught.value.message

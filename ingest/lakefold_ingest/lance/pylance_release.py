@@ -6,6 +6,7 @@ any time, so every process that writes checks itself.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -29,14 +30,21 @@ def pylance_release() -> str | None:
 
 
 def check_pylance(expected: str, where: str) -> None:
-    """Raises `InvalidError` if this process has no pylance, or another release than the driver's `expected`.
+    """Raises `InvalidError` if this process can't load pylance, or has another release than `expected`.
 
-    `where` names the table in the error.
+    Loads it otherwise. `expected` is the driver's release, `where` names the table in the error.
     """
     release = pylance_release()
-    hint = "install lakefold[ingest] in the driver's releases in the Python of Spark's executors"
     if release is None:
-        raise InvalidError(f"{sys.executable} has no pylance, which writes the files", where=where, hint=hint)
+        raise _unusable("has no pylance, which writes the files of Lance tables and reads conditions", where)
     if UNKNOWN not in {release, expected} and release != expected:
-        message = f"{sys.executable} has pylance {release}, but the driver has {expected}"
-        raise InvalidError(message, where=where, hint=hint)
+        raise _unusable(f"has pylance {release}, but the driver has {expected}", where)
+    try:
+        importlib.import_module("lance")
+    except Exception as error:
+        raise _unusable(f"can't load its pylance: {type(error).__name__}: {error}", where) from error
+
+
+def _unusable(reason: str, where: str) -> InvalidError:
+    hint = "install lakefold[ingest] in the driver's releases in the Python of Spark's executors"
+    return InvalidError(f"{sys.executable} {reason}", where=where, hint=hint)

@@ -18,6 +18,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.lance.scan.scan_errors import translated_errors
@@ -121,6 +122,7 @@ def _paired(sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
 
 def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exception:
     """Returns the values of the expressions, or the reason why they have none. `pairs` has `_ROW`."""
+    check_pylance(UNKNOWN, "")
     import lance
 
     try:

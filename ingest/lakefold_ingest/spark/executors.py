@@ -7,6 +7,8 @@ A data source can't run any before those of its batch, so each of its processes 
 
 from __future__ import annotations
 
+import platform
+import re
 import threading
 import uuid
 from dataclasses import dataclass, field
@@ -40,7 +42,8 @@ MOST_TASKS: Final = 32
 _CONTENT: Final = b"written by the driver to see whether the executors have the same store"
 _REASON: Final = "the executors were checked by them"
 _RESULT: Final = pa.schema({"fault": pa.string()})
-_MISSING: Final = "ModuleNotFoundError:"
+_NOT_LOADED: Final = re.compile(r"^\s*(?:ModuleNotFound|Import|Attribute)Error: (.*)", re.MULTILINE)
+"""What Python says if it lacks a package or can't load it, or lacks a class of the driver's release."""
 _HINT: Final = (
     "the executors need lakefold[ingest] in the driver's releases, and access to the table under the same "
     "URI, with the same storage options"
@@ -58,38 +61,44 @@ class _TableCheck:
 
 
 _checks_lock = threading.Lock()
-_checks: Final[WeakKeyDictionary[SparkContext, dict[str, _TableCheck]]] = WeakKeyDictionary()
-"""The tables, by the application of Spark: asking the JVM for its id would cost each batch two calls."""
+_checks: Final[WeakKeyDictionary[SparkContext, dict[tuple[str, bool], _TableCheck]]] = WeakKeyDictionary()
+"""The tables, and whether rows are merged, by the application of Spark.
+
+Asking the JVM for its id would cost each batch two calls.
+"""
 
 
-def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
+def check_executors(spark: SparkSession, settings: WriteSettings, *, merges: bool) -> None:
     """Raises `InvalidError` if executors lack lakefold or pylance, have another pylance, or lack the store.
 
+    Appends to a Delta table need no pylance; `merges`: the rows are merged, and pylance evaluates conditions.
     Checks once for each application of Spark and table, also if several queries begin at once. The store is
     checked as soon as the table exists. Raises as `read_view` and the table's store do if the driver itself
     lacks access.
     """
     with _checks_lock:
-        check = _checks.setdefault(spark.sparkContext, {}).setdefault(settings.table, _TableCheck())
+        check = _checks.setdefault(spark.sparkContext, {}).setdefault((settings.table, merges), _TableCheck())
     if check.is_done:
         return
     with check.lock:
         # Another query may have found out meanwhile.
         if not check.is_done:
-            check.is_done = _check_with_store(spark, settings)
+            check.is_done = _check_with_store(spark, settings, merges=merges)
 
 
-def _check_with_store(spark: SparkSession, settings: WriteSettings) -> bool:
+def _check_with_store(spark: SparkSession, settings: WriteSettings, *, merges: bool) -> bool:
     """Returns whether the table exists: then its store was checked as well. Raises as `check_executors`."""
     view = read_view(settings.table, settings.storage_options)
+    is_delta = settings.format == "delta" if view is None else not isinstance(view, LanceView)
+    pylance = None if is_delta and not merges else pylance_release() or UNKNOWN
     if view is None:
-        _check(spark, settings, "")
+        _check(spark, settings, pylance, "")
         return False
     storage = open_storage(settings.table, settings.storage_options)
     probe = _new_probe(_ending_of(view))
     storage.put(probe, [_CONTENT])
     try:
-        _check(spark, settings, probe)
+        _check(spark, settings, pylance, probe)
     finally:
         remove_files(settings.table, settings.storage_options, [probe], _REASON)
     return True
@@ -112,51 +121,55 @@ def own_fault(settings: WriteSettings, pylance: str) -> tuple[str, str, str] | N
             check_pylance(pylance, settings.table)
         _put_probe(settings.table, settings.storage_options, _ending_of(view))
     except InvalidError as error:
-        return f"Spark's executors can't write the table: {error.message}", settings.table, _HINT
+        return _unable(error.message), settings.table, _HINT
     _able.add(table)
     return None
 
 
-def _check(spark: SparkSession, settings: WriteSettings, probe: str) -> None:
+def _check(spark: SparkSession, settings: WriteSettings, pylance: str | None, probe: str) -> None:
     from pyspark.errors import PySparkException
 
     tasks = min(spark.sparkContext.defaultParallelism, MOST_TASKS)
-    check = partial(
-        _check_in_task, pylance_release() or UNKNOWN, settings.table, dict(settings.storage_options), probe
-    )
+    check = partial(_check_in_task, pylance, settings.table, dict(settings.storage_options), probe)
     try:
         checked = spark.range(0, tasks, 1, tasks).mapInArrow(check, spark_schema_of(_RESULT))
         faults = [row.fault for row in checked.collect()]
     except PySparkException as error:
-        missing = [line for line in str(error).splitlines() if _MISSING in line]
-        if not missing:
+        reason = _NOT_LOADED.search(str(error))
+        if reason is None:
             raise
-        _, _, name = missing[0].partition(_MISSING)
-        message = f"Spark's executors can't run lakefold:{name}"
+        message = f"Spark's executors can't run lakefold: {reason[1]}"
         raise InvalidError(message, where=settings.table, hint=_HINT) from error
     if any(faults):
-        message = f"Spark's executors can't write the table: {next(filter(None, faults))}"
-        raise InvalidError(message, where=settings.table, hint=_HINT)
+        raise InvalidError(next(filter(None, faults)), where=settings.table, hint=_HINT)
 
 
 def _check_in_task(
-    pylance: str,
+    pylance: str | None,
     table: str,
     storage_options: Mapping[str, str],
     probe: str,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yields one row, with what is wrong in this process or None. `probe`: a file that the driver wrote."""
+    """Yields one row, with what is wrong in this process or None.
+
+    `pylance`: the driver's release, None if none is needed. `probe`: a file that the driver wrote.
+    """
     for _ in batches:
         pass
     fault = None
     try:
-        check_pylance(pylance, table)
+        if pylance is not None:
+            check_pylance(pylance, table)
         if probe:
             _check_store(table, storage_options, probe)
     except (LakefoldError, OSError) as error:
-        fault = error.message if isinstance(error, LakefoldError) else str(error)
+        fault = _unable(error.message if isinstance(error, LakefoldError) else str(error))
     yield pa.RecordBatch.from_pylist([{"fault": fault}], _RESULT)
+
+
+def _unable(reason: str) -> str:
+    return f"Spark's executor on {platform.node()} can't write the table: {reason}"
 
 
 def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> None:
@@ -175,7 +188,7 @@ def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> 
 
 
 def _raise_elsewhere(what: str) -> NoReturn:
-    message = f"{what} does not exist on an executor: it has another disk or bucket"
+    message = f"{what} does not exist there: it has another disk or bucket"
     raise InvalidError(message)
 
 

@@ -116,7 +116,7 @@ class Sink:
         run_id = context.getLocalProperty(RUN_ID) if query_id else None
         with failures_noted(self.settings.table, key.app_id):
             batch = begin_batch(run_id, key, self.settings)
-            check_executors(frame.sparkSession, self.settings)
+            check_executors(frame.sparkSession, self.settings, merges=self.merge is not None)
             with self._operation(frame, key) as operation:
                 report = put_batch(
                     self.settings,
