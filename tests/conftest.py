@@ -7,8 +7,10 @@ minute.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,7 +138,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Keeps what was imported out of later garbage collections, which would visit all of it each time."""
-    gc.collect()
     gc.freeze()
 
 
@@ -146,10 +147,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Removes the run's files, and lets the interpreter collect everything when it ends."""
+    """Removes the run's files.
+
+    DuckDB reports objects of its own that are left when the interpreter ends, so then that may collect
+    everything. Else nothing does: that takes a second, and pytest's own last collections would take two.
+    """
     if (scratch := config.stash.get(SCRATCH, None)) is not None:
         scratch.close(keep=config.stash.get(FAILED, False))
-    gc.unfreeze()
+    if "duckdb" in sys.modules:
+        atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-import duckdb
 import lance
 import numpy as np
 import polars as pl
@@ -188,6 +187,8 @@ def test_what_a_version_says_of_itself(tmp_path: Path) -> None:
 
 
 def test_other_libraries_take_a_table_as_it_is(tmp_path: Path) -> None:
+    import duckdb
+
     flights = lakefold.open(written(tmp_path), 2)
     assert pa.table(flights).num_rows == 25
     assert pl.DataFrame(flights).height == 25

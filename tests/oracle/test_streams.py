@@ -8,7 +8,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import duckdb
 import lance
 import numpy as np
 import polars as pl
@@ -63,6 +62,8 @@ def by_duckdb(table: lakefold.Table) -> list[Any]:
 
 
 def asked(table: lakefold.Table, query: str) -> list[Any]:
+    import duckdb
+
     relation = duckdb.connect().register("opened", table).sql(query)
     assert relation is not None
     return relation.fetchall()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import duckdb
 import pandas as pd  # type: ignore[import-untyped] # it has no types of its own
 import polars as pl
 import pyarrow as pa
@@ -110,6 +109,8 @@ def test_files_of_different_types_are_refused_together(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_libraries_are_read_as_often_as_needed() -> None:
+    import duckdb
+
     plain = {"id": [1, 2], "s": ["a", "b"]}
     table = pa.table(plain)
     for rows in (table, table.to_batches()[0], pl.DataFrame(plain), pd.DataFrame(plain)):
