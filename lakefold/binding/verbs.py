@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_json, print_line, table_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,10 +81,16 @@ def print_moved(uri: str, moves: Iterable[tuple[str, Moved]], *, as_json: bool) 
         if as_json:
             from lakefold_reader.as_json import plain_move
 
-            table = {"table": uri, "branch": branch, "version": moved.version, "table_id": moved.table_id}
+            table = {
+                "table": uri,
+                "format": moved.format,
+                "branch": branch,
+                "version": moved.version,
+                "table_id": moved.table_id,
+            }
             print_json({**table, **plain_move(moved.move)})
         else:
-            name = f"{uri} {branch}".rstrip()
+            name = table_text(f"{uri} {branch}".rstrip(), moved.format)
             print_line(f"{name}: {moved.move.why} {moved.move}, in version {moved.version:,}")
 
 

@@ -11,7 +11,7 @@ import click
 from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, version_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_json, print_line, print_table
 from lakefold.writing.verb_options import wait_option
 from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, VersionExpiredError
@@ -255,6 +255,7 @@ def _print_restored(
     if as_json:
         print_json(_restored_document(outcome, chosen, lost))
         return
+    print_table(chosen.source.uri, chosen.source.format.name)
     if outcome is not None:
         print_line(f"{outcome.position}  {outcome.uuid or '-'}  {result_text(outcome)}")
     if lost is None:
@@ -283,6 +284,7 @@ def _restored_document(
     from lakefold_log.codec.envelope import json_form, outcome_message
 
     return {
+        "format": chosen.source.format.name,
         "outcome": None if outcome is None else json_form(outcome_message(outcome)),
         "restored_version": chosen.version,
         "taken_back": None if lost is None else asdict(lost),

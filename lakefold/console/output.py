@@ -45,6 +45,16 @@ def print_line(text: str, *, err: bool = False) -> None:
     click.echo(one_line(text), err=err)
 
 
+def table_text(uri: str, format_name: str) -> str:
+    """Returns the URI of a table, with its format."""
+    return f"{uri} ({format_name} table)"
+
+
+def print_table(uri: str, format_name: str) -> None:
+    """Prints which table a verb has opened and its format, on stderr: what it prints on stdout are rows."""
+    print_line(table_text(uri, format_name), err=True)
+
+
 def print_json(value: object) -> None:
     """Prints a JSON document on a single line: the whole answer, or an item of a stream.
 

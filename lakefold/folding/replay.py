@@ -96,7 +96,7 @@ def command(
     for replayed in versions_replayed:
         kinds[replayed.verdict] += max(1, replayed.last - replayed.version + 1)
         if not check or replayed.verdict not in QUIET or replayed.notes:
-            _print(replayed, as_json=as_json)
+            _print(replayed, table_format.name, as_json=as_json)
         if time.monotonic() - progress_at > PROGRESS_SECONDS:
             progress_at = time.monotonic()
             print_line(f"at version {replayed.version:,}: {_counts(kinds)}", err=True)
@@ -127,9 +127,9 @@ def _counts(kinds: Counter[str]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
 
 
-def _print(replayed: Replayed, *, as_json: bool) -> None:
+def _print(replayed: Replayed, format_name: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(replayed) | {"last": replayed.last or replayed.version})
+        print_json(asdict(replayed) | {"last": replayed.last or replayed.version, "format": format_name})
         return
     first, last = replayed.version, replayed.last or replayed.version
     number = f"{first:,}" if first == last else f"{first:,} to {last:,}"

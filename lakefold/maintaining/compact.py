@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_json, print_line, print_table
 from lakefold.maintaining.engine import engine_of, engine_option
 from lakefold.maintaining.reports import CompactionBar
 
@@ -86,6 +86,7 @@ def command(
     if as_json:
         print_json({"table": canonical(table), **plain_report(report), "dry_run": dry_run})
     else:
+        print_table(canonical(table), report.format)
         would = " (dry run: nothing was rewritten)" if dry_run else ""
         print_line(
             f"{report.fragments_before:,} fragments before, {report.fragments_after:,} after; "

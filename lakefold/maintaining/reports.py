@@ -25,6 +25,7 @@ SHOWN: Final = 20
 def plain_report(report: CompactionReport) -> dict[str, object]:
     """Returns a report as plain values for JSON."""
     return {
+        "format": report.format,
         "version": report.version,
         "fragments_before": report.fragments_before,
         "fragments_after": report.fragments_after,

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import STORE, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line, row_text
+from lakefold.console.output import print_json, print_line, print_table, row_text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakefold.console.settings import Settings
+    from lakefold_reader.format.source import Source
 
 ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
 
@@ -85,21 +88,18 @@ def command(  # noqa: PLR0913 - each is an option of the verb
 
     A changed row is printed twice, with its old and its new values. Each line shows the kind of change, the
     version, and the offset of the entry in the log; --json adds the time. Compactions, indices and settings
-    change no rows.
+    change no rows. The table's format is on stderr, with --json as well.
     """
     from lakefold_reader.as_json import plain_rows
-    from lakefold_reader.feed import changes
+    from lakefold_reader.feed import changes_of
+    from lakefold_reader.opening import on_branch
 
-    reader = changes(
-        table,
-        after,
-        to,
-        columns=columns,
-        branch=branch,
-        rewritten=rewritten,
-        misfits=misfits,
-        storage_options=settings.storage_options,
-    )
+    def opened(source: Source) -> tuple[Source, pa.RecordBatchReader]:
+        read = changes_of(source, after, to, columns=columns, rewritten=rewritten, misfits=misfits)
+        return source, read
+
+    source, reader = on_branch(table, branch, settings.storage_options, opened)
+    print_table(source.uri, source.format.name)
     for batch in reader:
         for row in plain_rows(batch):
             if as_json:

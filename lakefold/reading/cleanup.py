@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lakefold.console.options import STORE, json_option, settings_options, verb
-from lakefold.console.output import print_columns, print_json, print_line
+from lakefold.console.output import print_columns, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -109,6 +109,7 @@ def command(
         plain = _plain(planned, removed)
         print_json({"table": source.uri, "format": source.format.name, **plain, "dry_run": dry_run})
     else:
+        print_table(source.uri, source.format.name)
         _print(planned, removed, dry_run=dry_run)
 
 
@@ -119,6 +120,7 @@ def _print_kept(source: Source, rows: list[KeptFor], *, as_json: bool) -> None:
         plain = [plain_kept(row) for row in rows]
         print_json({"table": source.uri, "format": source.format.name, "kept": plain})
     else:
+        print_table(source.uri, source.format.name)
         print_columns(
             ("kept for", "names", "versions", "data files", "bytes"),
             [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.console.options import STORE, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -59,14 +59,17 @@ def command(
     if moved and dropped:
         raise click.UsageError("--set and --drop can't be used together; run the verb twice")
 
-    def listed(source: Source) -> list[Lag]:
+    def listed(source: Source) -> tuple[Source, list[Lag]]:
         if dropped:
             Consumers(source).drop(dropped)
         if moved:
             _set(source, Consumers(source), *moved)
-        return lags(source)
+        return source, lags(source)
 
-    _print(on_branch(table, branch, settings.storage_options, listed), as_json=as_json)
+    source, consumers = on_branch(table, branch, settings.storage_options, listed)
+    if not as_json:
+        print_table(source.uri, source.format.name)
+    _print(consumers, as_json=as_json)
 
 
 def _set(source: Source, consumers: Consumers, name: str, at: str) -> None:

@@ -15,7 +15,7 @@ from lakefold.console.options import (
     settings_options,
     verb,
 )
-from lakefold.console.output import operations_text, print_columns, print_json
+from lakefold.console.output import operations_text, print_columns, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,17 +90,18 @@ def command(
     from lakefold_reader.snapshot.history import history_of
     from lakefold_reader.snapshot.snapshot import find_version
 
-    def versions(source: Source) -> Iterator[HistoryRow]:
+    def versions(source: Source) -> tuple[Source, Iterator[HistoryRow]]:
         of_branch, newest = find_version(
             source, last, tag=tag, as_of=point.as_of, branch=branch, at_position=point.at_position
         )
-        return history_of(of_branch, first, newest)
+        return of_branch, history_of(of_branch, first, newest)
 
-    rows = in_its_format(open_source(table, settings.storage_options), versions)
+    source, rows = in_its_format(open_source(table, settings.storage_options), versions)
     if as_json:
         for row in rows:
             print_json(plain_history(row))
         return
+    print_table(source.uri, source.format.name)
     for page in _pages(rows):
         cells = [_cells(row) for row in page]
         if not any(row.properties for row in page):

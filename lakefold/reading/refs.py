@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import STORE, json_option, settings_options, verb
-from lakefold.console.output import print_columns, print_json
+from lakefold.console.output import print_columns, print_json, print_table
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -38,6 +38,7 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
+        print_table(main.uri, main.format.name)
         _print(document)
 
 
@@ -49,6 +50,7 @@ def refs_document(main: Source) -> dict[str, Any]:
     refs = Refs(main.storage)
     return {
         "table": main.uri,
+        "format": main.format.name,
         "version": newest_of(main),
         "tags": [_tag(name, tag) for name, tag in refs.tags().items()],
         "branches": [_branch(main, name, branch) for name, branch in refs.branches().items()],

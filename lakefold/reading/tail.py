@@ -17,7 +17,7 @@ from lakefold.console.options import (
     settings_options,
     verb,
 )
-from lakefold.console.output import operations_text, print_json, print_line, row_text
+from lakefold.console.output import operations_text, print_json, print_line, print_table, row_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,13 +99,15 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     from lakefold_reader.snapshot.snapshot import find_version
     from lakefold_reader.tail.tail import tail_of
 
-    def begun(table: Source) -> Tail:
+    def begun(table: Source) -> tuple[Source, Tail]:
         source, version = find_version(table, branch=branch, as_of=point.as_of, at_position=point.at_position)
         after = _start(source, start if version is None else str(version), follow=follow)
-        return tail_of(source, after, follow=follow, consumer=consumer)
+        return source, tail_of(source, after, follow=follow, consumer=consumer)
 
     try:
-        tail = in_its_format(open_source(table, settings.storage_options), begun)
+        opened, tail = in_its_format(open_source(table, settings.storage_options), begun)
+        if not as_json:
+            print_table(opened.uri, opened.format.name)
         if follow and settings.bootstrap_servers:
             tail.wake_by(_outcomes(settings))
         for change in _each(tail, max_versions, follow=follow, committing=consumer is not None):

@@ -150,13 +150,17 @@ def _names_a_table(key: str, roots: Iterable[str]) -> bool:
 
 
 def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
-    """Returns a table's newest version, 0 if it has none yet, or the error if it can't be read."""
+    """Returns a table's format and newest version, or the error if it can't be read.
+
+    If it has no version yet, the format is empty and the version 0.
+    """
     from lakefold.setup.tables import newest_version
 
     try:
-        return {"table": uri, "version": newest_version(uri, settings.storage_options), "error": None}
+        format_name, version = newest_version(uri, settings.storage_options)
     except LakefoldError as error:
-        return {"table": uri, "version": None, "error": str(error)}
+        return {"table": uri, "format": "", "version": None, "error": str(error)}
+    return {"table": uri, "format": format_name, "version": version, "error": None}
 
 
 def _document(
@@ -223,8 +227,11 @@ def _show(
         click.echo()
     if tables:
         print_columns(
-            ("table", "version", ""),
-            [(table["table"], table["version"], table["error"] or "") for table in tables],
+            ("table", "format", "version", ""),
+            [
+                (table["table"], table["format"] or None, table["version"], table["error"] or "")
+                for table in tables
+            ],
         )
     else:
         print_line(f"no tables below {', '.join(settings.roots)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lakefold_committer.tables.branches import versions_of
+from lakefold_committer.tables.branches import located
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
@@ -132,9 +132,11 @@ def _version_folders(formats: Iterable[AnyFormat]) -> frozenset[str]:
     return frozenset(table_format.folder for table_format in formats)
 
 
-def newest_version(uri: str, storage_options: Mapping[str, str]) -> int:
-    """Returns the newest version of a table, 0 if the table does not exist (yet).
+def newest_version(uri: str, storage_options: Mapping[str, str]) -> tuple[str, int]:
+    """Returns a table's format and newest version; "" and 0 if the table does not exist (yet).
 
     Raises `RetryError` or `InvalidError` if the store can't be read.
     """
-    return versions_of(canonical(uri), "", storage_options).latest()
+    table_format, versions = located(canonical(uri), "", storage_options)
+    newest = versions.latest()
+    return ("", 0) if newest < table_format.first_version else (table_format.name, newest)

@@ -106,5 +106,8 @@ def test_a_root_may_be_a_table_or_missing(tmp_path: Path) -> None:
 
 
 def test_the_newest_version_is_read_from_the_names(tmp_path: Path) -> None:
-    assert newest_version(make_table(tmp_path / "t"), {}) == 7
-    assert newest_version(canonical(tmp_path / "none"), {}) == 0
+    assert newest_version(make_table(tmp_path / "t"), {}) == ("lance", 7)
+    (tmp_path / "d/_delta_log").mkdir(parents=True)
+    (tmp_path / f"d/_delta_log/{0:020}.json").write_text("{}")
+    assert newest_version(canonical(tmp_path / "d"), {}) == ("delta", 0)
+    assert newest_version(canonical(tmp_path / "none"), {}) == ("", 0)

@@ -36,11 +36,12 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A rebinding that was published as `version` of the table `table_id`."""
+    """A rebinding that was published as `version` of the table `table_id`. `format`: the table's, by name."""
 
     version: int
     table_id: str
     move: Rebinding
+    format: str
 
 
 def publish_move(
@@ -77,7 +78,7 @@ def publish_move(
             remove_stray(table_format, versions, publication, state, storage_options)
             raise
         if published is Published.OURS:
-            return Moved(publication.version, marks.table_id, marks.moves[-1])
+            return Moved(publication.version, marks.table_id, marks.moves[-1], table_format.name)
     raise RetryError(
         f"other clients published a version first, {ATTEMPTS} times", where=uri, hint="call it again"
     )

@@ -83,7 +83,7 @@ class CompactionReport:
     """What a compaction did.
 
     `rows` and `bytes`: live rows that were rewritten, and bytes of the files that were read. `new_ids`: the
-    ids of the new fragments, as far as known.
+    ids of the new fragments, as far as known. `format`: the name of the table's, `lance` or `delta`.
     """
 
     fragments_before: int = 0
@@ -95,6 +95,7 @@ class CompactionReport:
     deleted_rows: int = 0
     failed: list[FailedTask] = field(default_factory=list)
     new_ids: set[int] = field(default_factory=set)
+    format: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -116,6 +117,7 @@ def planned_report(survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Compact
         rows=sum(task.rows for task in tasks),
         bytes=sum(task.bytes for task in tasks),
         deleted_rows=sum(task.deleted for task in tasks),
+        format=survey.source.format.name,
     )
 
 
@@ -156,8 +158,8 @@ class Compaction:
                 self._log = None
 
     def _run(self, passed: set[int], *, full: bool, rounds: int) -> CompactionReport:
-        report = CompactionReport()
         survey = self._surveyor.survey()
+        report = CompactionReport(format=survey.source.format.name)
         report.fragments_before = survey.figures.count
         for _ in range(rounds):
             tasks = plan(survey.figures, survey.policy, passed_over=passed | survey.fixed, full=full)

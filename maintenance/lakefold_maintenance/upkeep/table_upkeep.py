@@ -54,10 +54,12 @@ class RoundReport:
 
     `skipped`: why nothing was rewritten; empty if the compaction ran. `kept_for_waiting`: old versions that
     proposals in the log need. `removed_files`: files that no version and no proposal names. `indices`: the
-    names of those that lacked enough rows that all indices were brought up to date.
+    names of those that lacked enough rows that all indices were brought up to date. `format`: the name of
+    the table's, `lance` or `delta`.
     """
 
     table: str
+    format: str
     version: int
     fragments: int
     compaction: CompactionReport = field(default_factory=CompactionReport)
@@ -127,7 +129,7 @@ class TableUpkeep:
         self._survey_s = self._clock() - began
         self._measure(survey)
         rate, self._added_per_s = self._added_per_s, 0.0
-        report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
+        report = _begun(survey)
         skipped = self._skipped(survey.policy)
         report = replace(report, skipped=skipped) if skipped else self._compact(report, self._passed_over())
         if not report.skipped and not report.compaction.failed:
@@ -146,7 +148,7 @@ class TableUpkeep:
         self._measure(survey)
         read_at = self._parts.now().timestamp()
         waiting = self._parts.read_waiting(survey)
-        report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
+        report = _begun(survey)
         passed_over = self._passed_over() | survey.format.rewritten_ids(survey, waiting.rewritten)
         if dry_run:
             planned = self._planned(survey, passed_over)
@@ -303,6 +305,12 @@ class TableUpkeep:
             self._added_per_s = max(count, 0) / (now - surveyed_at)
         added = (figures.ids > before) & ~np.isin(figures.ids, np.fromiter(own, np.int64))
         return int(figures.bytes[added].sum())
+
+
+def _begun(survey: TableSurvey) -> RoundReport:
+    """Returns the report of a round that has done nothing yet."""
+    source = survey.source
+    return RoundReport(source.uri, source.format.name, survey.version, survey.figures.count)
 
 
 def _behind(survey: TableSurvey) -> tuple[str, ...]:
