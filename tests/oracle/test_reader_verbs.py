@@ -15,6 +15,7 @@ import pytest
 
 from lakefold import cli
 from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
 from tests.proposals import rows
 from tests.tables import Folded
 
@@ -236,6 +237,7 @@ def test_tail_says_if_rows_are_not_known(tmp_path: Path, capsys: pytest.CaptureF
     captured = capsys.readouterr()
     assert "update  rows unknown (and changed or removed others)" in captured.out
     assert captured.err == (
+        f"{canonical(uri)} (lance table)\n"
         "version 2 (update) does not record which rows it inserted; "
         "`lakefold changes` with --from 1 shows what it changed\n"
     )
