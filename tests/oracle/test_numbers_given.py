@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_reader.opening import open_source
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
-from lakefold_table.versions.refs import Refs
 from tests.proposals import rows
 from tests.tables import Folded
 
@@ -40,16 +38,6 @@ CALLS: dict[str, Callable[[str, Any], object]] = {
     "max_rows": lambda uri, given: len(lakefold.tail(uri, 0).step(max_rows=given)),
     "max_bytes": lambda uri, given: str(lakefold.tail(uri, 0).end(max_bytes=given)),
 }
-
-
-def _tagged(uri: str, version: Any) -> int:  # noqa: ANN401 - of any type
-    refs = Refs(open_source(uri).storage)
-    name = f"tag-{len(refs.tags())}"
-    refs.create_tag(name, version)
-    return lakefold.open(uri, tag=name).version
-
-
-CALLS["create_tag"] = _tagged
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from lakefold_table.lance.refs.names import check_tag_name
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from tests.proposals import rows
+from tests.tagging import set_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,9 +54,10 @@ def test_tags_that_pylance_made(table: Path) -> None:
 
 
 def test_tags_that_we_made(table: Path) -> None:
-    refs = Refs(open_storage(table))
-    refs.create_tag("first", 1, metadata={"k": "v"})
-    refs.create_tag("side", 3, branch="feature/x")
+    storage = open_storage(table)
+    refs = Refs(storage)
+    set_tag(storage, "first", 1)
+    set_tag(storage, "side", 3, branch="feature/x")
     theirs = lance.dataset(str(table))
     for name, tag in theirs.tags.list().items():
         ours = refs.tag(name)
@@ -64,7 +66,7 @@ def test_tags_that_we_made(table: Path) -> None:
         assert datetime.fromtimestamp((ours.updated_ns or 0) // 1000 / 1e6, UTC) == tag["updated_at"]
     assert lance.dataset(str(table), version="first").count_rows() == 3
     assert lance.dataset(str(table), version="side").to_table()["id"].to_pylist() == [0, 1, 2, 3, 100]
-    refs.update_tag("first", 2)
+    set_tag(storage, "first", 2)
     assert lance.dataset(str(table), version="first").version == 2
     theirs.tags.update("first", 3)
     assert refs.resolve_tag("first").version == 3
@@ -73,11 +75,11 @@ def test_tags_that_we_made(table: Path) -> None:
 
 
 def test_a_tag_has_the_size_that_pylance_gives_it(table: Path) -> None:
-    refs = Refs(open_storage(table))
+    storage = open_storage(table)
     for number, (version, branch) in enumerate([(2, None), (3, "feature/x")]):
-        ours = refs.create_tag(f"ours{number}", version, branch=branch)
+        ours = set_tag(storage, f"ours{number}", version, branch=branch)
         lance.dataset(str(table)).tags.create(f"theirs{number}", (branch, version) if branch else version)
-        assert refs.tag(f"theirs{number}").manifest_size == ours.manifest_size
+        assert Refs(storage).tag(f"theirs{number}").manifest_size == ours.manifest_size
 
 
 def test_branches_that_pylance_made(table: Path) -> None:
@@ -198,7 +200,7 @@ def test_a_detached_version_is_opened_by_its_number_and_is_not_in_the_sequence(t
     assert lakefold.open(table).version == 3
     opened = lakefold.open(table, detached.version)
     assert (opened.version, opened.to_arrow()) == (detached.version, detached.to_table())
-    Refs(open_storage(table)).create_tag("aside", detached.version)
+    set_tag(open_storage(table), "aside", detached.version)
     assert lance.dataset(str(table), version="aside").version == detached.version
     assert lakefold.open(table, tag="aside").count_rows() == 6
     with pytest.raises(VersionExpiredError):

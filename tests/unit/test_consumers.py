@@ -20,6 +20,7 @@ from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.versions.refs import Refs
 from tests.memory_storage import LoseAnswer, MemoryStorage
 from tests.tables import Folded, Recording, fragments_only
+from tests.tagging import set_tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,7 +166,7 @@ def test_a_lost_answer_to_a_commit_is_read_back(source: Source) -> None:
 def test_a_tag_that_is_ahead_of_its_consumer_is_set_back(source: Source) -> None:
     """The process that moved it on was overtaken by a process that moved it back, and its tag came last."""
     tail_of(source, 2, consumer=NAME)
-    Refs(source.storage).update_tag(TAG + NAME, 5)
+    set_tag(source.storage, TAG + NAME, 5)
     assert versions(tail_of(source, consumer=NAME)) == [3, 4, 5, 6]
     assert pinned(source) == 2
 

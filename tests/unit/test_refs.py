@@ -30,6 +30,7 @@ from tests.memory_storage import MemoryStorage
 
 SECOND = 1_000_000_000
 MOMENT = 1_795_289_420 * SECOND
+LATER = MOMENT + SECOND
 TAG: dict[str, Any] = {"version": 1, "manifestSize": 370}
 BRANCH: dict[str, Any] = {"parentVersion": 3, "createAt": 5, "manifestSize": 4}
 
@@ -211,18 +212,6 @@ def test_damaged_branches(keys: object) -> None:
         decode_branch(data(keys))
 
 
-class Clock:
-    """A clock that advances by a second with each call."""
-
-    def __init__(self) -> None:
-        self.now_ns = MOMENT
-
-    def __call__(self) -> int:
-        """Nanoseconds since 1970."""
-        self.now_ns += SECOND
-        return self.now_ns
-
-
 @pytest.fixture
 def storage(request: pytest.FixtureRequest) -> MemoryStorage:
     """Three versions of the main branch, and another of a branch."""
@@ -233,16 +222,22 @@ def storage(request: pytest.FixtureRequest) -> MemoryStorage:
     return storage
 
 
+def change(refs: Refs, name: str, version: int, branch: str | None = None, *, is_new: bool = False) -> bool:
+    return refs.set_tag(name, version, branch=branch, at_ns=LATER, is_new=is_new, is_late=lambda: False)
+
+
 def test_tags_are_made_moved_and_removed(storage: MemoryStorage) -> None:
-    refs = Refs(storage, Clock())
-    made = refs.create_tag("b", 2, metadata={"k": "v"})
-    assert made == Tag(2, None, MOMENT + SECOND, MOMENT + SECOND, 2, {"k": "v"})
-    refs.create_tag("a", 2, branch="feature/x")
+    refs = Refs(storage, lambda: MOMENT)
+    refs.pin("b", 2, branch=None, size=2, metadata={"k": "v"})
+    made = refs.tag("b")
+    assert made == Tag(2, None, MOMENT, MOMENT, 2, {"k": "v"})
+    assert change(refs, "a", 2, "feature/x", is_new=True)
+    assert refs.tag("a") == Tag(2, "feature/x", LATER, LATER, 6, {})
     assert list(refs.tags()) == ["a", "b"]
-    assert refs.tags()["b"] == refs.tag("b") == made
+    assert refs.tags()["b"] == made
     assert refs.resolve_tag("a") == RefTarget("tree/feature/x", 2)
-    moved = refs.update_tag("b", 3, branch="main")
-    assert moved == refs.tag("b") == Tag(3, None, made.created_ns, MOMENT + 3 * SECOND, 3, {"k": "v"})
+    assert change(refs, "b", 3, "main")
+    assert refs.tag("b") == Tag(3, None, MOMENT, LATER, 3, {"k": "v"})
     refs.delete_tag("b")
     assert list(refs.tags()) == ["a"]
 
@@ -266,34 +261,32 @@ def test_the_versions_are_listed_once_however_many_are_looked_for(
 
 def test_moving_a_tag_keeps_keys_that_are_not_known(storage: MemoryStorage) -> None:
     storage.put(tag_path("a"), [data({**TAG, "later": 1})])
-    Refs(storage).update_tag("a", 2)
+    assert change(Refs(storage), "a", 2)
     assert json.loads(storage.get(tag_path("a")))["later"] == 1
 
 
 def test_what_a_store_has_no_ref_for(storage: MemoryStorage) -> None:
     refs = Refs(storage)
-    refs.create_tag("a", 1)
-    with pytest.raises(InvalidError, match="the tag a exists already"):
-        refs.create_tag("a", 2)
+    assert change(refs, "a", 1, is_new=True)
+    assert not change(refs, "a", 2, is_new=True), "it names another version"
     assert refs.tag("a").version == 1
     for asked in (refs.tag, refs.delete_tag, refs.resolve_tag, refs.branch, refs.resolve_branch):
         with pytest.raises(UnknownRefError, match=r"the (tag|branch) zz does not exist"):
             asked("zz")
     with pytest.raises(UnknownRefError, match="the branch zz does not exist"):
-        refs.create_tag("b", 1, branch="zz")
+        change(refs, "b", 1, "zz")
     for version, branch in ((4, None), (1, "feature/x"), (2**63 + 1, None)):
-        with pytest.raises(VersionExpiredError, match="does not exist"):
-            refs.create_tag("b", version, branch=branch)
-        with pytest.raises(VersionExpiredError, match="does not exist"):
-            refs.update_tag("a", version, branch=branch)
+        for name in ("a", "b"):
+            with pytest.raises(VersionExpiredError, match="does not exist"):
+                change(refs, name, version, branch)
     assert list(refs.tags()) == ["a"]
     with pytest.raises(InvalidError, match="beyond ASCII"):
-        refs.create_tag("é", 1)
+        refs.pin("é", 1, branch=None, size=1, metadata={})
 
 
 def test_other_files_beside_tags_are_passed_over(storage: MemoryStorage) -> None:
     refs = Refs(storage)
-    refs.create_tag("a", 1)
+    assert change(refs, "a", 1)
     for name in ("junk.txt", "%61.json", "a/b.json"):
         storage.put(f"_refs/tags/{name}", [b"junk"])
     assert list(refs.tags()) == ["a"]

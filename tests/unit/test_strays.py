@@ -15,7 +15,6 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
-from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
 from tests.folding import (
     FORMAT,
@@ -31,6 +30,7 @@ from tests.folding import (
 )
 from tests.foreign import commit, wipe
 from tests.memory_storage import MemoryStorage
+from tests.tagging import set_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +91,7 @@ def test_it_stays_if_nothing_shows_that_it_is_stray() -> None:
 def test_it_stays_if_a_tag_names_it() -> None:
     def tagged() -> None:
         commit(HERE)
-        Refs(MemoryStorage(HERE)).create_tag("kept", 2)
+        set_tag(MemoryStorage(HERE), "kept", 2)
 
     assert put_late(tagged).strays_removed == 0
     assert existing_files() == [2, 3]

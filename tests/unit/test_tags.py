@@ -32,6 +32,7 @@ from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
 from tests.replaying import Listed
+from tests.tagging import set_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -215,7 +216,7 @@ def test_the_next_version_records_the_answer(table: TableWriter) -> None:
     record = None if state is None else decode_record(state.properties)
     assert record is not None
     assert (len(record.committed), len(record.refused), record.refusals) == (1, 2, 1)
-    Refs(MemoryStorage(HERE)).update_tag("x", 2)
+    set_tag(MemoryStorage(HERE), "x", 2)
     again = opened(HERE)
     assert results(again, tag("x", 1), tag("y", delete=True), rows("c", 3)) == [*first, last]
     assert tags() == {"x": 2}, "another client has moved it since"
@@ -289,7 +290,7 @@ def test_a_lost_answer_of_a_put_is_settled(
 
 def test_a_foreign_change_between_the_fold_and_the_write_is_seen(table: TableWriter) -> None:
     prepared = table.prepare(entries([tag("x", 1)], 3))
-    Refs(MemoryStorage(HERE)).create_tag("x", 2)
+    set_tag(MemoryStorage(HERE), "x", 2)
     assert not table.put(prepared)
     table.fall_back(lost=True)
     (result,) = results(table, tag("x", 1))
@@ -336,7 +337,7 @@ def test_a_new_owner_sets_its_tags_again_once_its_first_version_is_published(
     publish = Versions.publish
 
     def publish_late(versions: Versions, *arguments: Any) -> Published:  # noqa: ANN401 - as `publish` has them
-        Refs(MemoryStorage(HERE)).update_tag("x", 2)
+        set_tag(MemoryStorage(HERE), "x", 2)
         return publish(versions, *arguments)
 
     monkeypatch.setattr(Versions, "publish", publish_late)

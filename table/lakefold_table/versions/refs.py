@@ -145,45 +145,6 @@ class Refs:
             self._put_new(path, REFS.encode_branch(branch))
         return branch is not None
 
-    def create_tag(
-        self,
-        name: str,
-        version: int,
-        *,
-        branch: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Tag:
-        """Creates a tag for a version of the main branch, or of another branch.
-
-        Raises `InvalidError` if the tag exists or the name is not allowed, `VersionExpiredError` if the
-        version doesn't exist.
-        """
-        REFS.check_new_tag_name(name)
-        version = version_number(version)
-        size = self._size_of(version, branch)
-        now = self._now_ns()
-        tag = Tag(version, _branch_in_file(branch), now, now, size, dict(metadata or {}))
-        path = REFS.tag_path(name)
-        if not self._put_new(path, REFS.encode_tag(tag)):
-            hint = "move it, or choose another name"
-            raise InvalidError(f"the tag {name} exists already", where=self._where(path), hint=hint)
-        return tag
-
-    def update_tag(self, name: str, version: int, *, branch: str | None = None) -> Tag:
-        """Moves a tag to another version, keeping the rest of its file. Raises as `create_tag` does."""
-        old = self.tag(name)
-        version = version_number(version)
-        size = self._size_of(version, branch)
-        moved = replace(
-            old,
-            version=version,
-            branch=_branch_in_file(branch),
-            manifest_size=size,
-            updated_ns=self._now_ns(),
-        )
-        self._storage.put(REFS.tag_path(name), [REFS.encode_tag(moved)])
-        return moved
-
     def has_version(self, version: int, branch: str) -> bool:
         """Returns whether a branch exists and has this version. No name and number raises an error."""
         try:
