@@ -360,8 +360,8 @@ def verbs() -> str:
         "Verbs of the command line",
         "lakefold/cli.py",
         "Each verb has `--help`. With `--json` it prints one JSON document, or one line for each item of a\n"
-        "stream. Logs go to stderr. A verb that opens a table says which format the table has: on stderr, or\n"
-        "with `--json` as `format`.",
+        "stream. Logs go to stderr. A verb that opens a table says which format the table has: on stderr,\n"
+        "or with `--json` as `format`.",
         table(["verb", "what it does"], rows)
         + "\n"
         + table(["exit code", "meaning"], [[str(code), text] for code, text in EXIT_CODES.items()]),

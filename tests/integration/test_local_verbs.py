@@ -121,8 +121,8 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
         "partitions": [{"partition": 0, "committed": None, "lag": 7, "committer": ""}],
     }
     assert status["tables"] == [
-        {"table": here, "version": 3, "error": None},
-        {"table": uri, "version": 0, "error": None},
+        {"table": here, "format": "lance", "version": 3, "error": None},
+        {"table": uri, "format": "", "version": 0, "error": None},
     ]
     shown = lakefold("status", *flags)
     assert shown.returncode == 0, shown.stderr
