@@ -12,7 +12,8 @@ if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
     raise ImportError(message, name="pyspark")
 
-from lakefold.writing.options import SinkOptions, WriteOptions, write_settings
+from lakefold.writing.options import SinkOptions, WriteOptions, check_kinds, write_settings
+from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, progress
 from lakefold_ingest.spark.file_layout import FileLayout
 from lakefold_ingest.spark.sink import Sink, SinkMode, sink_merge
@@ -106,8 +107,12 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     # Spark sorts the rows of a sink, so those who write the files don't have to.
     given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait, "sort_by": None}
     settings = write_settings(table, given, sink)
+    own: dict[str, object] = {**changes, "metrics_host": metrics_host, "clauses": clauses}
+    own |= {"target_rows_per_file": target_rows_per_file, "driver_rows": driver_rows}
+    own |= {"target_file_size": target_file_size, "on_report": on_report, "metrics_port": metrics_port}
+    check_kinds(own)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
-    columns = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by or ())
+    columns = names_of(sort_by, "sort_by")
     layout = FileLayout(target_rows_per_file, _file_size(target_file_size), columns, driver_rows)
     metrics = None if metrics_port is None else MetricsAddress(metrics_port, metrics_host)
     return Sink(settings, app_id, on_report, merge, layout, metrics)

@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from lakefold.console.masking import is_secret
 from lakefold.console.settings import PREFIX, TABLES, Settings, read_settings, variable_of
+from lakefold_table.errors import options_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,9 +133,21 @@ def check_one_of(point: Point, **given: object) -> None:
         raise click.UsageError(f"{' and '.join(named)} each choose a version; give only one of them")
 
 
+class _Verb(click.Command):
+    """A verb whose errors name options as they are given to it."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        """Runs the verb."""
+        flags = {each.name or "": each.opts[0] for each in self.params if each.opts[0].startswith("--")}
+        if "when_matched_update" in flags:
+            flags["clauses"] = "the clauses --when-…"
+        with options_named(flags):
+            return super().invoke(ctx)
+
+
 def verb(*examples: str) -> Callable[[Callable[..., Any]], click.Command]:
     """Returns the decorator of a verb's function. Its help ends with these examples, each on its own line."""
-    return click.command(epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples))
+    return click.command(cls=_Verb, epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples))
 
 
 def _warn_of_secrets(flags: dict[str, object]) -> None:

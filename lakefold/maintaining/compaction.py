@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from lakefold.console.settings import Settings, read_settings
 from lakefold.maintaining.engine import HERE, engine_of
+from lakefold.writing.options import check_kinds
 from lakefold_maintenance.format import THREADS, TableSurvey
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.planning.policy import policy_of
@@ -16,6 +17,7 @@ from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_reader.opening import open_branch
 from lakefold_table.errors import InvalidError
+from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
@@ -74,11 +76,12 @@ def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) ->
     if unknown:
         hint = f"the options are: {', '.join(CompactOptions.__annotations__)}"
         raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
+    check_kinds(options)
     given = {setting: options[name] for name, setting in _SETTINGS.items() if name in options}  # type: ignore[literal-required]
     settings = read_settings(given, options.get("config"))
     compaction = compaction_of(
         settings,
-        str(table),
+        canonical(table),
         options.get("branch"),
         timeout_s=options.get("timeout", TIMEOUT_S),
         engine=engine_of(options.get("engine", HERE), options.get("threads", THREADS)),

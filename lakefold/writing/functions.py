@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from lakefold.writing.options import WriteOptions, batch_key, write_settings
+from lakefold.writing.options import WriteOptions, batch_key, check_kinds, write_settings
 from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.merge.clauses import UPSERT, Clause, Merge, names_of
 from lakefold_ingest.operations.append import append_source
@@ -104,6 +104,7 @@ def upsert(
     `lakefold.append`.
     """
     settings = write_settings(table, options, upsert)
+    check_kinds({"clauses": clauses})
     merge = Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), tuple(clauses))
     key = batch_key(app_id, batch_id)
     operation = UpsertRows(RowSource(rows).table(), merge, source=settings.bad_records_columns)
@@ -135,6 +136,7 @@ def delete(
     table does not exist, and as `lakefold.upsert`.
     """
     settings = write_settings(table, options, delete)
+    check_kinds({"where": where})
     operation = delete_operation(where, names_of(keys, "keys"), rows, settings.bad_records_columns)
     return put_batch(settings, batch_key(app_id, batch_id), operation)
 
@@ -197,6 +199,8 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     and as `lakefold.append`.
     """
     settings = write_settings(table, options, apply_changes)
+    check_kinds({"envelope": envelope, "operation_column": operation_column, "operations": operations})
+    check_kinds({"debezium_types": debezium_types})
     format_ = change_format(keys, order_by, envelope, operation_column, operations, debezium_types)
     operation = ApplyChanges(RowSource(rows).table(), format_, source=settings.bad_records_columns)
     return put_batch(settings, batch_key(app_id, batch_id), operation)
@@ -239,5 +243,7 @@ class Writer(BatchWriter):
         max_queued_bytes: int = _QUEUED,
         **options: Unpack[WriteOptions],
     ) -> None:
-        limits = BatchLimits(max_rows, max_bytes, max_delay)
-        super().__init__(write_settings(table, options, Writer), app_id, limits, max_queued_bytes)
+        settings = write_settings(table, options, Writer)
+        check_kinds({"max_rows": max_rows, "max_bytes": max_bytes, "max_queued_bytes": max_queued_bytes})
+        check_kinds({"max_delay": max_delay})
+        super().__init__(settings, app_id, BatchLimits(max_rows, max_bytes, max_delay), max_queued_bytes)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import Settings, read_settings
 from lakefold_ingest.formats import read_properties
+from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.options.write_options import WRITE_OPTIONS
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
@@ -19,7 +20,6 @@ from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -89,18 +89,40 @@ _OF_OTHERS = {
 }
 """Parameters of delta-rs, pylance and delta-spark by the names that they have here."""
 _KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
-    (bool, "True or False", ("merge_schema", "stable_row_ids")),
-    (Real, "a number of seconds", ("timeout", "max_lag")),
-    (Integral, "a whole number", ("max_rows_per_file", "max_bytes_per_file", "max_unanswered")),
-    (str, "a text", ("bootstrap_servers", "transactions_topic", "outcomes_topic", "data_storage_version")),
+    (bool, "True or False", ("merge_schema", "stable_row_ids", "by_policy")),
+    (Real, "a number of seconds", ("timeout", "max_lag", "max_delay")),
+    (
+        Integral,
+        "a whole number",
+        (
+            *("max_rows_per_file", "max_bytes_per_file", "max_unanswered", "max_rows", "max_bytes"),
+            *("max_queued_bytes", "target_rows_per_file", "driver_rows", "metrics_port", "threads"),
+        ),
+    ),
+    ((Integral, str), "a number of bytes, or a text as 128m", ("target_file_size",)),
+    (
+        str,
+        "a text",
+        (
+            *("bootstrap_servers", "transactions_topic", "outcomes_topic", "data_storage_version"),
+            *("where", "envelope", "operation_column", "metrics_host", "branch", "engine"),
+        ),
+    ),
     (
         Mapping,
         "a mapping, such as a dict",
-        ("kafka", "storage_options", "commit_properties", "table_properties"),
+        (
+            *("kafka", "storage_options", "commit_properties", "table_properties"),
+            *("operations", "debezium_types", "policy"),
+        ),
     ),
+    (Iterable, "a list of clauses, as [lakefold.MatchedUpdate()]", ("clauses",)),
+    (cast("type", Callable), "a function", ("on_report",)),
     ((str, Iterable), "a name or several", ("partition_by", "sort_by", "bad_records_columns")),
 )
 """What may be given for which options, and how that is called."""
+_REQUIRED = {"max_rows", "max_bytes", "max_delay", "max_queued_bytes", "driver_rows"}
+"""Those of which None is not a value."""
 _RENAMED = {"timeout": "timeout_s", "max_lag": "max_lag_s"}
 
 
@@ -115,7 +137,7 @@ def write_settings(
     """
     given = {name: value for name, value in options.items() if value is not None}
     _check_names(given, function)
-    _check_kinds(given)
+    check_kinds(given)
     connection = {name: _plain(given.pop(name)) for name in _CONNECTION if name in given}
     config: Path | None = options.get("config")
     given.pop("config", None)
@@ -142,8 +164,7 @@ def _settings(
     if "bad_records" in given:
         given = {**given, "bad_records": canonical(cast("str", given["bad_records"]))}
     for name in {"partition_by", "sort_by", "bad_records_columns"} & given.keys():
-        names = cast("str | Iterable[str]", given[name])
-        given = {**given, name: (names,) if isinstance(names, str) else tuple(names)}
+        given = {**given, name: names_of(cast("str | Iterable[str]", given[name]), name)}
     if "table_properties" in given:
         properties = cast("Mapping[str, str | bool | int]", given["table_properties"])
         given = {**given, "table_properties": read_properties(properties)}
@@ -178,8 +199,12 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
             raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
 
 
-def _check_kinds(given: Mapping[str, object]) -> None:
-    """Raises `InvalidError` for a value of another kind. As a flag, the text "false" would be true."""
+def check_kinds(given: Mapping[str, object]) -> None:
+    """Raises `InvalidError` for a value of another kind. As a flag, the text "false" would be true.
+
+    `given` may have the functions' own parameters as well. None is what is not given, but for `_REQUIRED`.
+    """
+    given = {name: value for name, value in given.items() if value is not None or name in _REQUIRED}
     for kind, shown, names in _KINDS:
         for name in given.keys() & set(names):
             value = given[name]

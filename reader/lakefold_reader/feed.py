@@ -80,7 +80,7 @@ def changes(
     can't be read.
     """
     read = partial(changes_of, after=after, to=to, columns=columns, rewritten=rewritten, misfits=misfits)
-    return on_branch(str(uri), branch, storage_options, read)
+    return on_branch(uri, branch, storage_options, read)
 
 
 def changes_of(

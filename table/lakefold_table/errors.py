@@ -9,9 +9,12 @@ the data.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from lakefold_table.position import Position
 
 RESTORE: Final = "restore the file from a copy, or read a version that is whole"
@@ -58,6 +61,27 @@ class LakefoldError(Exception):
 
     def __str__(self) -> str:
         return f"{self.reason} ({shortened(self.hint)})" if self.hint else self.reason
+
+
+@contextmanager
+def options_named(names: Mapping[str, str]) -> Iterator[None]:
+    """Gives the options in errors of the block the names by which a user gave them: `names` by Python's.
+
+    Names without an underscore are replaced only if the error is about that option: they are words as well.
+    """
+    try:
+        yield
+    except LakefoldError as error:
+        known = "|".join(name for name in names if "_" in name)
+        pattern = re.compile(rf"(?<![\w/.-])({known})(?![\w/-])") if known else None
+        for part in ("where", "hint", "message"):
+            text: str = getattr(error, part)
+            if part == "where" and text in names:
+                text = names[text]
+            elif pattern is not None:
+                text = pattern.sub(lambda found: names[found[1]], text)
+            setattr(error, part, text)
+        raise
 
 
 class RetryError(LakefoldError):

@@ -76,6 +76,16 @@ def test_keys_and_order_are_named_once(keys: tuple[str, ...], order_by: tuple[st
         Merge(keys, order_by)
 
 
+def test_a_key_in_a_struct_is_refused_with_what_to_do() -> None:
+    merge = Merge(("p.a",))
+    with pytest.raises(
+        InvalidError, match=r"p\.a is a field of the column p: keys are whole columns"
+    ) as error:
+        merge.check_columns({"p"}, {"p"})
+    assert (error.value.where, "a column with the values of p.a" in error.value.hint) == ("keys", True)
+    merge.check_columns({"p", "p.a"}, {"p", "p.a"})
+
+
 def test_all_columns_that_are_missing_are_named() -> None:
     merge = Merge(
         ("id", "k"),

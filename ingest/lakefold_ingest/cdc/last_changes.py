@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import RANK, Events, mask
 from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders, comparable, missing_values
+from lakefold_ingest.merge.clauses import check_not_nested
 from lakefold_ingest.merge.merge_batch import MergeBatch
 from lakefold_ingest.rows.fitting import Fitting, fit, plain_field
 from lakefold_ingest.rows.row_faults import RowFaults, check_values
@@ -60,6 +61,7 @@ def last_changes(
     """
     missing = [name for name in keys if name not in events.rows.column_names or name not in table.names]
     if missing:
+        check_not_nested(missing, [*events.rows.column_names, *table.names])
         message = f"key {', '.join(missing)} is not in the batch and the table"
         raise InvalidError(message, where=where, hint="names are case-sensitive")
     check_orders(events.order.schema)

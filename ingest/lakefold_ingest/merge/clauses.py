@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -22,7 +23,7 @@ import numpy as np
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -147,6 +148,7 @@ class Merge:
 
         `batch` and `table` are the columns of each; `where` names the table.
         """
+        check_not_nested(self.keys, [*batch, *table])
         faults = [f"key {name} is not in the batch" for name in self.keys if name not in batch]
         faults += [f"key {name} is not in the table" for name in self.keys if name not in table]
         faults += [
@@ -188,12 +190,17 @@ def _check_clause(clause: object) -> None:
         raise InvalidError(
             "an update names no column", where="clauses", hint="leave out columns for all of them"
         )
-    if isinstance(clause, NotMatchedBySourceUpdate) and not clause.assignments:
-        raise InvalidError(
-            "an update of rows that are not matched by the source assigns nothing",
-            where="clauses",
-            hint='give assignments={"active": "false"}, for example',
-        )
+    if isinstance(clause, NotMatchedBySourceUpdate):
+        assignments: object = clause.assignments
+        if not isinstance(assignments, Mapping) or not assignments:
+            raise InvalidError(
+                "an update of rows that are not matched by the source assigns nothing",
+                where="clauses",
+                hint='give assignments={"active": "false"}, for example',
+            )
+    if clause.condition is not None and not isinstance(clause.condition, str):
+        message = f"{clause.condition!r} is not a condition"  # type: ignore[unreachable] # by callers that check types
+        raise InvalidError(message, where="clauses", hint="give a text of SQL")
     if clause.condition is not None and not clause.condition.strip():
         raise InvalidError(f"the condition of {clause} is empty", where="clauses", hint="leave it out")
 
@@ -201,21 +208,41 @@ def _check_clause(clause: object) -> None:
 def check_names(keys: Sequence[str], order_by: Sequence[str]) -> None:
     """Raises `InvalidError` if no key column is named, or a key or an ordering column is named twice."""
     if not keys:
-        raise InvalidError("no key column is named", where="keys", hint='give keys=["id"], for example')
+        raise InvalidError("no key column is named", where="keys", hint="name those that identify a row")
     for name, columns in (("keys", keys), ("order_by", order_by)):
         twice = [column for column, count in Counter(columns).items() if count > 1]
         if twice:
             raise InvalidError(f"{', '.join(twice)} is named twice", where=name)
 
 
+def check_not_nested(keys: Iterable[str], columns: Collection[str]) -> None:
+    """Raises `InvalidError` if a key is a field of a struct, as `p.a` of the column `p`."""
+    for key in keys:
+        parent, dot, _ = key.partition(".")
+        if dot and key not in columns and parent in columns:
+            raise InvalidError(
+                f"{key} is a field of the column {parent}: keys are whole columns, and can't be in structs",
+                where="keys",
+                hint=f"give the batch and the table a column with the values of {key}, and name that one",
+            )
+
+
 def names_of(columns: str | Iterable[str] | None, where: str) -> tuple[str, ...]:
     """Returns columns that were given as a single name, as several, or as None. Raises `InvalidError`."""
     if columns is None:
         return ()
-    names: tuple[object, ...] = (columns,) if isinstance(columns, str) else tuple(columns)
+    names: tuple[object, ...] = (columns,) if isinstance(columns, str) else _several(columns, where)
     if not all(isinstance(name, str) and name for name in names):
-        raise InvalidError(f"{names!r} are not names of columns", where=where)
+        raise InvalidError(f"{names!r} are not names of columns", where=where, hint="give a name or several")
     return cast("tuple[str, ...]", names)
+
+
+def _several(columns: object, where: str) -> tuple[object, ...]:
+    if not isinstance(columns, Iterable):
+        raise InvalidError(
+            f"{columns!r} is not a name of a column", where=where, hint="give a name or several"
+        )
+    return tuple(columns)
 
 
 def first_that_holds(holds: Sequence[NDArray[np.bool_] | None], rows: int) -> NDArray[np.int64]:

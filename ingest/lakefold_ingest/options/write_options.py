@@ -529,6 +529,14 @@ def _hint_for(name: str) -> str:
     return ""
 
 
+SPARK_NAMES: Final = {
+    **{option.parameter: option.name for option in WRITE_OPTIONS if option.parameter},
+    "batch_id": "txnVersion",
+    "clauses": "the clauses when…",
+}
+"""The names of options in Spark, by those in Python."""
+
+
 def parameters_of(use: WriteUse) -> tuple[WriteOption, ...]:
     """Returns the options for `use`, in the order of the table."""
     return tuple(option for option in WRITE_OPTIONS if use in option.uses)

@@ -51,6 +51,8 @@ def new_key() -> Key:
 
 def check_app_id(app_id: str) -> None:
     """Raises `InvalidError` if this can't name an app: it is empty, too long or not printable."""
+    if not isinstance(app_id, str):
+        raise InvalidError(f"{app_id!r} can't be an app id", where="app_id", hint="give a text")
     if not app_id or len(app_id) > MAX_APP_ID or not app_id.isprintable() or app_id != app_id.strip():
         raise InvalidError(
             f"{app_id[:MAX_APP_ID]!r} can't be an app id",

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 
 from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.options.given import GivenWrite, read_write_options
-from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.options.write_options import SPARK_NAMES, WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.batch_metrics import store_batch
@@ -30,7 +30,7 @@ from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder, 
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_log.write.trace_export import spans_exported
 from lakefold_reader.spark.data_source import LakefoldSource
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, options_named
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -100,6 +100,7 @@ class FrameWriter(DataSourceArrowWriter):
         """Writes the rows of a task as files, or stages them for the driver."""
         return WrittenMessage(self._tasks.run(iterator))
 
+    @options_named(SPARK_NAMES)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         with _observed():
@@ -126,6 +127,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         )
         return StreamMessage(self._tasks.run(iterator), self._plan, query_id, run_id)
 
+    @options_named(SPARK_NAMES)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         written = [cast("StreamMessage", message) for message in messages]
@@ -155,6 +157,7 @@ class TableFormat(LakefoldSource):
     def write_settings(self, given: GivenWrite) -> WriteSettings:
         """Returns the settings of a write with these options. Raises `LakefoldError`."""
 
+    @options_named(SPARK_NAMES)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
         """Returns a writer of a batch, planned on the table as it is now."""
         given = read_write_options(dict(self.options))
@@ -162,6 +165,7 @@ class TableFormat(LakefoldSource):
         key = Key(given.value("txnAppId"), given.value("txnVersion")) if numbered else new_key()
         return FrameWriter(self._plan(given, schema, key, WriteUse.BATCH, overwrite=overwrite), key)
 
+    @options_named(SPARK_NAMES)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's name and signature
         """Returns a writer of a streaming query's batch, planned on the table as it is now."""
         if DataSourceStreamArrowWriter is None:

@@ -324,7 +324,7 @@ def consumers(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> list[Consumer]:
     """Returns the named consumers of the table, of all its branches, by name. Raises `NotATableError`."""
-    return on_branch(os.fspath(uri), None, storage_options, lambda source: Consumers(source).all())
+    return on_branch(uri, None, storage_options, lambda source: Consumers(source).all())
 
 
 def _is_name(name: object) -> bool:

@@ -11,7 +11,6 @@ sure to be part of the same table.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -63,6 +62,8 @@ from lakefold_table.roots import above
 from lakefold_table.storage.base import NamesObstacles
 
 if TYPE_CHECKING:
+    import os
+
     from lakefold_reader.format.source import Schema, Source
     from lakefold_table.format import VersionSummary
 
@@ -110,7 +111,7 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     raised while it runs; after a `RetryError` it can be used again.
     """
     begin = partial(tail_of, start=start, follow=follow, pace=pace, stop=stop, consumer=consumer)
-    begun = on_branch(os.fspath(uri), branch, storage_options, begin)
+    begun = on_branch(uri, branch, storage_options, begin)
     if wake is not None:
         outcomes = OutcomesTopic(wake) if isinstance(wake, str) else wake
         outcomes.check()

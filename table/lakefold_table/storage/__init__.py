@@ -20,6 +20,7 @@ don't need it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from lakefold_table.uri import FILE, NOT_BUILT, canonical, parse_location
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from lakefold_table.storage.base import Storage
 
@@ -58,6 +59,9 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     client library of the store isn't installed.
     """
     name = canonical(uri)
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        hint = "give a mapping of texts, such as a dict"  # type: ignore[unreachable] # by callers that check types
+        raise InvalidError(f"{storage_options!r} can't be its value", where="storage_options", hint=hint)
     scheme = parse_location(name).scheme
     if scheme in OPENERS:
         return OPENERS[scheme](name)
