@@ -10,6 +10,7 @@ A `RowCondition` is about the rows of a batch alone.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
@@ -18,7 +19,6 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.lance.scan.scan_errors import translated_errors
@@ -122,8 +122,11 @@ def _paired(sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
 
 def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exception:
     """Returns the values of the expressions, or the reason why they have none. `pairs` has `_ROW`."""
-    check_pylance(UNKNOWN, "")
-    import lance
+    try:
+        import lance
+    except ImportError as error:
+        message = f"{sys.executable} can't load its pylance: {type(error).__name__}: {error}"
+        raise InvalidError(message, hint="install lakefold[ingest] in this Python") from error
 
     try:
         with translated_errors(""):
