@@ -213,10 +213,12 @@ neighbouring keys, as those of growing keys do.
 They need `lakefold[ingest]` in the driver's release, the driver's release of pylance, and access to the table
 under the same URI. `sink` checks this at its first batch, for any mode and however small the batch is: tasks
 read a file that the driver writes, and write one of their own, which is removed at once. A table that doesn't
-exist yet is checked at the second batch. A fault is an `InvalidError` that says what is missing. Each task
-that writes compares the release of pylance again, since executors may be added later. A data source can't run
-tasks before those of its batch. So with `format("lakefold")`, in any mode, the first task of each process
-opens the table, checks the release of pylance if it is a Lance table, and writes a file that is removed at
+exist yet is checked at the second batch. A fault is an `InvalidError` that names the executor's host and says
+what is missing: a package, another release of pylance, or one that can't be loaded. Appends to a Delta table
+need no pylance; merges do, for their conditions. Each task that writes compares the release of pylance again,
+since executors may be added later. A data source can't run tasks before those of its batch. So with
+`format("lakefold")`, in any mode, the first task of each process opens the table, loads pylance and checks its
+release if it is a Lance table, and writes a file that is removed at
 once ([without the right to delete it stays](../operations.md)).
 
 ## File sizes
