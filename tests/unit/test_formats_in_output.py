@@ -72,11 +72,9 @@ def test_a_verb_says_the_format(
         assert printed.err.endswith(says)
         assert {"x", "_change_type"} <= documents[0].keys()
         return
-    found = [
-        each for document in documents for each in (document if isinstance(document, list) else [document])
-    ]
-    assert found
-    assert {each["format"] for each in found} == {table_format}
+    items = documents[0] if name == "consumers" else documents
+    assert items
+    assert {each["format"] for each in items} == {table_format}
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
