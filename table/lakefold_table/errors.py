@@ -79,7 +79,7 @@ def options_named(names: Mapping[str, str]) -> Iterator[None]:
             if part == "where" and text in names:
                 text = names[text]
             elif pattern is not None:
-                text = pattern.sub(lambda found: names[found[1]], text)
+                text = pattern.sub(lambda name: names[name[1]], text)
             setattr(error, part, text)
         raise
 
