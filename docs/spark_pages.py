@@ -217,8 +217,8 @@ exist yet is checked at the second batch. A fault is an `InvalidError` that name
 what is missing: a package, another release of pylance, or one that can't be loaded. Appends to a Delta table
 need no pylance; merges do, for their conditions. Each task that writes compares the release of pylance again,
 since executors may be added later. A data source can't run tasks before those of its batch. So with
-`format("lakefold")`, in any mode, the first task of each process opens the table, loads pylance and checks its
-release if it is a Lance table, and writes a file that is removed at
+`format("lakefold")`, in any mode, the first task of each process opens the table, loads pylance and checks
+its release if it is a Lance table, and writes a file that is removed at
 once ([without the right to delete it stays](../operations.md)).
 
 ## File sizes
