@@ -89,11 +89,10 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `clauses`, as `lakefold.upsert` does; the executors merge large batches. "cdc": the rows are change events
     as in `lakefold.apply_changes`, with `operation_column` and `operations`, or `envelope`, `debezium_types`.
     `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
-    older than the table.
-    `target_rows_per_file`, `target_file_size` (bytes, or a text as "128m"): a batch is appended in files of
-    about this many rows or bytes, ordered by `sort_by`.
-    `driver_rows`: the driver writes a batch of at most this many rows, if the newest ones were small too; 0:
-    the executors write all. docs/reference/spark-writes.md describes the others; `merge_schema` adds columns
+    older than the table. `target_rows_per_file`, `target_file_size` (bytes, or a text as "128m"): a batch is
+    appended in files of about this many rows or bytes, ordered by `sort_by`. `driver_rows`: the driver writes
+    a batch of at most this many rows, if the newest ones were small too; 0: the executors write all.
+    docs/reference/spark-writes.md describes the others; `merge_schema` adds columns
     and makes types wider, `bad_records` names a table for rows that can't be written.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
@@ -102,15 +101,12 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `progress(query)` shows the figures beside Spark's progress of a query. With `metrics_port` the driver
     serves their sums for Prometheus at `metrics_host`.
     """
+    check_kinds(locals())
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     changes["debezium_types"] = debezium_types
     # Spark sorts the rows of a sink, so those who write the files don't have to.
     given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait, "sort_by": None}
     settings = write_settings(table, given, sink)
-    own: dict[str, object] = {**changes, "metrics_host": metrics_host, "clauses": clauses}
-    own |= {"target_rows_per_file": target_rows_per_file, "driver_rows": driver_rows}
-    own |= {"target_file_size": target_file_size, "on_report": on_report, "metrics_port": metrics_port}
-    check_kinds(own)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     columns = names_of(sort_by, "sort_by")
     layout = FileLayout(target_rows_per_file, _file_size(target_file_size), columns, driver_rows)
