@@ -330,7 +330,7 @@ def test_topics_that_are_missing_are_waited_for(
     ("given", "what"),
     [
         ({"wait": "never"}, "wait"),
-        ({"timeout_s": 0}, "timeout_s"),
+        ({"timeout_s": 0}, "timeout: "),
         ({"max_rows_per_file": 0}, "max_rows_per_file"),
         ({"data_storage_version": "9.9"}, "9.9"),
     ],

@@ -373,20 +373,17 @@ def test_its_verdicts_on_pairs_are_the_recorded_ones(
 
 
 @pytest.mark.timeout(LONG_S)
-@pytest.mark.parametrize("raced", TABLES)
 def test_its_verdicts_on_operations_are_the_recorded_ones(
-    judge: DeltaSpark, tmp_path: Path, raced: str, *, all_faults: bool
+    judge: DeltaSpark, tmp_path: Path, *, all_faults: bool
 ) -> None:
     """Without `--all-faults` it does some of the operations on one of the tables."""
-    short = SHORT_OPERATIONS.get(raced)
-    if short is None and not all_faults:
-        pytest.skip("operations on this table are judged again with --all-faults")
-    recorded = {pair: tuple(verdict_of(raced, *pair, level) for level in LEVELS) for pair in pairs(raced)}
-    chosen = [pair for pair in recorded if all_faults or set(pair) <= (short or set())]
-    assert {recorded[pair] for pair in chosen} == set(recorded.values())
-    races = Races(judge, tmp_path / "t", raced)
-    verdicts = zip(*(races.verdicts(chosen, level) for level in LEVELS), strict=True)
-    assert dict(zip(chosen, verdicts, strict=True)) == {pair: recorded[pair] for pair in chosen}
+    for raced in TABLES if all_faults else SHORT_OPERATIONS:
+        recorded = {pair: tuple(verdict_of(raced, *pair, level) for level in LEVELS) for pair in pairs(raced)}
+        chosen = [pair for pair in recorded if all_faults or set(pair) <= SHORT_OPERATIONS[raced]]
+        assert {recorded[pair] for pair in chosen} == set(recorded.values())
+        races = Races(judge, tmp_path / raced, raced)
+        verdicts = zip(*(races.verdicts(chosen, level) for level in LEVELS), strict=True)
+        assert dict(zip(chosen, verdicts, strict=True)) == {pair: recorded[pair] for pair in chosen}
 
 
 @pytest.mark.parametrize(

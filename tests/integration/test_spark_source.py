@@ -232,7 +232,7 @@ def test_it_has_a_name_in_sql_as_a_view(reading: Reading, table: lance.LanceData
 def test_a_write_without_brokers_names_the_setting(
     reading: Reading, table: lance.LanceDataset, tmp_path: Path
 ) -> None:
-    with pytest.raises(PySparkException, match=r"bootstrap_servers: no brokers are set"):
+    with pytest.raises(PySparkException, match=r"kafka\.bootstrap\.servers: no brokers are set"):
         reading.load(table.uri).write.format("lakefold").mode("append").save(str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 

@@ -369,7 +369,7 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
             (writer(once, whenMatchedUpdate="target.small >"), r"target\.small >"),
             (writer(once, whenMatchedUpdate="source.nope > 1"), r"source\.nope > 1"),
             (writer(twice), r"keys that are in several rows of the batch: 1"),
-            (writer(late, orderBy="small"), r"the order_by column small has no value"),
+            (writer(late, orderBy="small"), r"the orderBy column small has no value"),
         ):
             with pytest.raises(PySparkException, match=words):
                 keyed.options(writeMode="upsert", keys="id").save(str(table))
