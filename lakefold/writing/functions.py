@@ -199,8 +199,8 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     and as `lakefold.append`.
     """
     settings = write_settings(table, options, apply_changes)
-    check_kinds({"envelope": envelope, "operation_column": operation_column, "operations": operations})
-    check_kinds({"debezium_types": debezium_types})
+    given = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
+    check_kinds({**given, "debezium_types": debezium_types})
     format_ = change_format(keys, order_by, envelope, operation_column, operations, debezium_types)
     operation = ApplyChanges(RowSource(rows).table(), format_, source=settings.bad_records_columns)
     return put_batch(settings, batch_key(app_id, batch_id), operation)
@@ -244,6 +244,6 @@ class Writer(BatchWriter):
         **options: Unpack[WriteOptions],
     ) -> None:
         settings = write_settings(table, options, Writer)
-        check_kinds({"max_rows": max_rows, "max_bytes": max_bytes, "max_queued_bytes": max_queued_bytes})
-        check_kinds({"max_delay": max_delay})
+        sizes = {"max_rows": max_rows, "max_bytes": max_bytes, "max_queued_bytes": max_queued_bytes}
+        check_kinds({**sizes, "max_delay": max_delay})
         super().__init__(settings, app_id, BatchLimits(max_rows, max_bytes, max_delay), max_queued_bytes)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.branch_names import MAIN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -73,6 +75,11 @@ class TagTarget:
 
     branch: str
     version: int
+
+    @classmethod
+    def of(cls, branch: str | None, version: int) -> TagTarget:
+        """Returns the target by a branch as tags name it: the main one is `main`, empty or absent."""
+        return cls("" if branch is None or branch == MAIN else branch, version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.branch_names import MAIN
 from lakefold_table.entry import Invalid, Result, Tagged
 from lakefold_table.errors import InvalidError
 from lakefold_table.ref_files import CONSUMER_TAG
@@ -120,7 +119,7 @@ class TagAnswers:
 
 def target_of(tag: Tag) -> TagTarget:
     """Returns the version that a proposed tag shall name."""
-    return TagTarget("" if tag.branch == MAIN else tag.branch, tag.version)
+    return TagTarget.of(tag.branch, tag.version)
 
 
 def name_fault(refs: RefFiles, tag: Tag) -> Invalid | None:

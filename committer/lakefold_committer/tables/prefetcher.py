@@ -243,7 +243,7 @@ class Prefetcher:
             return TagTarget("", 0)
         except UnknownRefError:
             return None
-        return TagTarget("" if tag.branch in {None, MAIN} else tag.branch or "", tag.version)
+        return TagTarget.of(tag.branch, tag.version)
 
     def _has_version(self, refs: Refs, target: TagTarget) -> bool:
         if not target.branch and target.version in self._unpublished:

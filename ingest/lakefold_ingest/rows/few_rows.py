@@ -64,7 +64,7 @@ class FewRowsStage:
         begun, source = time.perf_counter(), iter(batches)
         held, rows, size = list[pa.RecordBatch](), 0, 0
         most_bytes = min(self.most_bytes, STAGED_BYTES)
-        for batch in source if self.most_rows else ():
+        for batch in source:
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows > self.most_rows or size >= most_bytes:
