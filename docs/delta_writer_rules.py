@@ -85,6 +85,12 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("sizes and times are not negative", "negative", _FORMAT),
         ("statistics are JSON", "statistics", _FORMAT),
         ("files are below the table", "not below the table's root", _FORMAT),
+        ("paths are percent-encoded", "which is no character of a URI", _HOSTILE),
+        (
+            "no new file is hidden, but change data files in `_change_data`",
+            "a part that begins with",
+            _HOSTILE,
+        ),
         ("removed files are in the table", "is not in the table", _FORMAT),
         ("files with dataChange false are in the table", "dataChange false", _FORMAT),
         ("or have rows of removed ones", "rows are added with dataChange false", _MOVED),

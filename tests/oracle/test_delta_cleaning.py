@@ -123,6 +123,28 @@ def test_a_cleaned_log_is_opened_whatever_the_hint_says(
         lakefold.open(table)
 
 
+def test_no_commit_has_hidden_files_removed(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = table / "_delta_log"
+    kept, change = ["_delta_log/_last_checkpoint", "_lakefold/a", ".a"], "_change_data/c.parquet"
+    for path in (*kept, change):
+        table.joinpath(path).parent.mkdir(exist_ok=True)
+        table.joinpath(path).touch()
+    commit = log / f"{1:020}.json"
+    members = {"partitionValues": {}, "size": 1, "dataChange": False}
+    changes = text({"cdc": {"path": path, **members}} for path in (*kept, change))
+    commit.write_bytes(commit.read_bytes() + b"\n" + changes)
+    assert cleaned(capsys, table)["removed_versions"] == 6
+    assert [path for path in (*kept, change) if table.joinpath(path).exists()] == kept
+
+
+def test_compacted_commits_go_with_the_first_of_them(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for first in (5, 6, 7):
+        (table / "_delta_log" / f"{first:020}.{first + 1:020}.compacted.json").touch()
+    table.joinpath("_delta_log", f"{8:020}.json").write_text('{"txn":{"appId":"a","version":1}}')
+    assert cleaned(capsys, table)["removed_versions"] == 6
+    assert [path.name[:20] for path in table.joinpath("_delta_log").glob("*.compacted.json")] == [f"{7:020}"]
+
+
 def test_versions_that_a_consumer_has_not_read_stay(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with lakefold.tail(table, 4, consumer="nightly") as tail:
         tail.commit()

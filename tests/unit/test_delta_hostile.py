@@ -48,15 +48,17 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Result
 
 
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
 class Attacked:
     """A table of one row, to which proposals are sent one by one."""
 
-    def __init__(self, path: Path, protocol: Members) -> None:
+    def __init__(self, path: Path, protocol: Members, **configuration: str) -> None:
         self.table = Table(path)
         self.logs = 0
-        assert self.fold(text([protocol, metadata(**(VECTORS if protocol is LISTED else {}))])) == [
-            Committed(0)
-        ]
+        properties = {**configuration, **(VECTORS if protocol is LISTED else {})}
+        assert self.fold(text([protocol, metadata(**properties)])) == [Committed(0)]
         assert len(self.fold(text([data_file(path, "a.parquet", 1)]))) == 1
 
     def fold(self, actions: bytes, read: int | None = None) -> list[Result]:
@@ -104,6 +106,16 @@ def attacked(tmp_path: Path) -> Attacked:
         ("./a.parquet", "not the only way"),
         ("c//b.parquet", "not the only way"),
         ("%61.parquet", "not the only way"),
+        ("c%2Fb.parquet", "not the only way"),
+        ("x%c3%A9.parquet", "not the only way"),
+        ("c/_d/b.parquet", "begins with '_'"),
+        ("a b.parquet", "has ' ', which is no character of a URI"),
+        ("a?b.parquet", "has '?', which is no"),
+        ("a#b.parquet", "has '#', which is no"),
+        ("a[b.parquet", "has '[', which is no"),
+        ("a\\b.parquet", "has '\\\\', which is no"),
+        ("a\tb.parquet", "has '\\t', which is no"),
+        ("a\u00a0b.parquet", "has '\\xa0', which is no"),
         ("b%00.parquet", "not a path of a file"),
         ("b%zz.parquet", "not percent-encoded"),
         ("b%ff.parquet", "not percent-encoded"),
@@ -113,6 +125,27 @@ def attacked(tmp_path: Path) -> Attacked:
 )
 def test_paths_that_leave_the_table_or_hide_are_invalid(attacked: Attacked, path: str, says: str) -> None:
     assert says in attacked.refused(add(path))
+
+
+@pytest.mark.parametrize("path", [LAST_CHECKPOINT, "_lakefold/a", ".a", "c/_delta_log/a", "_change_data/_a"])
+def test_change_files_are_no_files_that_are_hidden(tmp_path: Path, path: str) -> None:
+    attacked = Attacked(tmp_path / "t", protocol_with("changeDataFeed"), **FEED)
+    attacked.table.path.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
+    attacked.table.path.joinpath(path).write_bytes(b"1234567890")
+    change = {"cdc": {"path": path, "partitionValues": {}, "size": 10, "dataChange": False}}
+    says = attacked.refused(data_file(attacked.table.path, "b.parquet", 2), change)
+    assert "has a part that begins with" in says
+
+
+def test_files_of_others_lose_rows_however_their_paths_are_written(tmp_path: Path) -> None:
+    attacked = Attacked(tmp_path / "t", LISTED)
+    theirs = data_file(attacked.table.path, "_d/b c.parquet", 2, 3)
+    attacked.commit(2, text([theirs]))
+    rows = Bitmap([0])
+    without = {"add": {**theirs["add"], "deletionVector": members_of(inline_vector({0: rows}))}}
+    (result,) = attacked.fold(text([remove("_d/b c.parquet"), without]), read=2)
+    assert isinstance(result, Committed)
+    assert attacked.rows() == [1, 3]
 
 
 def test_names_that_are_encoded_are_files_of_the_table(tmp_path: Path) -> None:

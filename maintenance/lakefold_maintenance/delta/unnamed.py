@@ -19,6 +19,7 @@ from lakefold_reader.delta.inside_paths import files_named_by
 from lakefold_reader.delta.sidecars import unnamed_sidecars
 from lakefold_reader.delta.versions import FORMAT, read_state
 from lakefold_reader.versions.listing import numbers_of
+from lakefold_table.delta.actions.paths import hidden_part
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.base import ListsAll, ListsFolders, Storage
@@ -37,7 +38,7 @@ _TABLES: Final = tuple(each.folder for each in BUILT_IN)
 
 def is_unique(path: str) -> bool:
     """Returns whether a path is that of a data file or deletion vector with a UUID in its name."""
-    return _UNIQUE.fullmatch(path) is not None and not _is_hidden(path)
+    return _UNIQUE.fullmatch(path) is not None and not hidden_part(path)
 
 
 def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) -> UnnamedPaths:
@@ -47,7 +48,7 @@ def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) ->
     this release can't write: they may need files of which only they know.
     """
     source = survey.source
-    listed = {path for path in _listed(source.storage) if not _is_hidden(path)}
+    listed = {path for path in _listed(source.storage) if not hidden_part(path)}
     numbers = numbers_of(source)
     newest = numbers[-1]
     state, snapshot = read_state(source, newest)
@@ -78,14 +79,6 @@ def _needed(source: Source, first: int, newest: int) -> set[str]:
     return needed
 
 
-def _is_hidden(path: str) -> bool:
-    """Returns whether Delta's clients overlook a file: a folder or its own name begins with `_` or a dot.
-
-    Folders of partitions have an equals sign, and are not hidden.
-    """
-    return any(part[:1] in "_." and "=" not in part for part in path.split("/"))
-
-
 def _listed(storage: Storage) -> Iterator[str]:
     """Yields the paths of all files of the table, without those of tables inside of its folder."""
     if isinstance(storage, ListsAll):
@@ -100,5 +93,5 @@ def _listed(storage: Storage) -> Iterator[str]:
         if folder and not set(_TABLES).isdisjoint(inside):
             continue
         prefix = f"{folder}/" if folder else ""
-        left += [f"{prefix}{name}" for name in inside if not _is_hidden(name)]
+        left += [f"{prefix}{name}" for name in inside if not hidden_part(name)]
         yield from (f"{prefix}{name}" for name in storage.names(folder))

@@ -16,6 +16,7 @@ from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored
 from lakefold_reader.delta.versions import FORMAT, content_of, read_state
 from lakefold_reader.format.snapshots import Cleaned
 from lakefold_table.delta.actions.file_actions import RemoveFile
+from lakefold_table.delta.actions.paths import CHANGE_DATA, hidden_part
 from lakefold_table.delta.actions.table_actions import Action, TableProtocol
 from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.log_segment.names import FOLDER, LogFileKind
@@ -143,9 +144,15 @@ def _sidecars_before(source: Source, first: int, named: NamedSidecars) -> set[st
 
 
 def _named(source: Source, versions: Iterable[int]) -> set[str]:
-    """Returns the paths in the table of all files that these commits add or remove."""
+    """Returns the paths in the table of all files that these commits add or remove.
+
+    Hidden files that are no change data files are left out: those of the log, and of other programs.
+    """
     return {
-        path for _, actions in commits_of(source, versions) for path in files_named_by(actions, source.uri)
+        path
+        for _, actions in commits_of(source, versions)
+        for path in files_named_by(actions, source.uri)
+        if not hidden_part(path.removeprefix(CHANGE_DATA))
     }
 
 
@@ -166,8 +173,10 @@ def commits_of(source: Source, versions: Iterable[int]) -> Iterator[tuple[int, S
 
 
 def _log_before(names: Iterable[str], first: int) -> Iterator[str]:
-    """Yields the paths of the commits, checksums and checkpoints of versions before the first that stays."""
+    """Yields the paths of the commits, checksums and checkpoints of versions before the first that stays.
+
+    Compacted commits go if they begin with it or before: its checkpoint has the first of them.
+    """
     for file in log_files(names):
-        end = file.end if file.kind is LogFileKind.COMPACTED else file.version
-        if end < first:
+        if file.version < first + (file.kind is LogFileKind.COMPACTED):
             yield file.path

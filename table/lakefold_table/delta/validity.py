@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.fields import no_members
-from lakefold_table.delta.actions.paths import file_path, needless_part
+from lakefold_table.delta.actions.paths import CHANGE_DATA, file_path, hidden_part, needless_part, unescaped
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
 from lakefold_table.delta.commit_head import RESERVED, RESERVED_DOMAINS
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
@@ -55,7 +55,7 @@ FEED_FEATURE: Final = "changeDataFeed"
 _OF_ROWS: Final = ("UPDATE", "DELETE", "MERGE")
 """Operations that write other rows again if they add files and remove some."""
 _ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
-_PLAIN: Final = "leave out empty parts, `.`, and escapes of letters, digits, `-`, `.`, `_` and `~`"
+_PLAIN: Final = "leave out empty parts, `.`, and escapes of letters, digits, `-._~/`; write others as `%2B`"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
 
 
@@ -168,6 +168,7 @@ def _of_changes(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tup
         # delta-spark gives files of tables with mapped columns a folder with a random name, also these.
         if file_path(change.path).absolute:
             yield f"{change.path!r} is not below the table's root", "write change files below the root"
+        yield from _of_new_path(change.path, CHANGE_DATA)
         if change.data_change:
             yield f"the cdc action of {change.path!r} must have dataChange false", _FOLLOW
     if proposal.changes and not has_feed:
@@ -181,6 +182,8 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
         yield from _of_features(file, statistics, rules)
         # Files that were written before may have columns that were dropped since, if columns are mapped.
         is_new = file.data_change and file.path not in known and proposal.operation != RESTORE_TABLE
+        if file.path not in known and (file.data_change or known) and not proposal.restores:
+            yield from _of_new_path(file.path)
         if is_new or not rules.metadata.maps_columns:
             yield from _of_statistics(file, statistics, rules.columns)
         # Other clients may have written a file that gets another deletion vector, or comes back.
@@ -282,14 +285,8 @@ def _twice(name: str, files: tuple[AddFile, ...] | tuple[RemoveFile, ...]) -> It
 def _of_file(
     file: AddFile, statistics: StatisticsSummary, partitions: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    path = file_path(file.path)
-    if path.absolute:
+    if file_path(file.path).absolute:
         yield f"{file.path!r} is not below the table's root", "write data files below the root"
-    if needless_part(file.path):
-        yield f"{file.path!r} is not the only way to write this path", _PLAIN
-    first = path.text.split("/", 1)[0]
-    if first.startswith(("_", ".")) and "=" not in first:
-        yield f"{file.path!r} is in a folder whose name begins with {first[0]!r}", "name data files otherwise"
     if file.size < 0 or file.modified_ms < 0:
         yield f"{file.path!r} has a negative size or time", _FOLLOW
     if statistics.fault:
@@ -308,6 +305,22 @@ def _of_file(
         if not fits_type(file.partition_values[name], kind):
             text = f"{file.partition_values[name]!r} as the value of the partition column {name!r}"
             yield f"{file.path!r} has {text}, whose type is {kind}", "write it as Delta's protocol says"
+
+
+def _of_new_path(encoded: str, folder: str = "") -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the path of a file that the table does not have.
+
+    `folder`: one in which it may be though it is hidden. Other clients may have written the files of a table.
+    """
+    if needless_part(encoded):
+        yield f"{encoded!r} is not the only way to write this path", _PLAIN
+    hidden = hidden_part(file_path(encoded).text.removeprefix(folder))
+    if hidden:
+        yield f"{encoded!r} has a part that begins with {hidden[0]!r}", "name files and folders otherwise"
+    character = unescaped(encoded)
+    if character:
+        message = f"the path {encoded!r} has {character!r}, which is no character of a URI"
+        yield message, "percent-encode the path, as Delta's protocol says"
 
 
 def metadata_fault(before: TableRules | None, after: TableRules) -> Invalid | None:

@@ -16,6 +16,7 @@ from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_reader.delta.data_files import DataFile, live_rows
 from lakefold_reader.format.changes import ChangeType
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile
+from lakefold_table.delta.actions.paths import CHANGE_DATA
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     Changes = Iterable[tuple[ChangeType, Iterable[pa.RecordBatch]]]
 
-CHANGE_DATA: Final = "_change_data/"
 CHANGE_TYPE: Final = "_change_type"
 ROWS_AT_ONCE: Final = 8192
 

@@ -12,11 +12,19 @@ from typing import Final
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
+CHANGE_DATA: Final = "_change_data/"
+"""The folder of change data files, as it begins their paths."""
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ASCII_ESCAPE: Final = re.compile(r"%[0-7][0-9A-Fa-f]")
 HINT: Final = "name files below the table, or by an absolute URI, percent-encoded"
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _MALFORMED: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_SLASH: Final = re.compile(r"%2[Ff]")
+_LOWER_CASE: Final = re.compile(r"%(?:[a-f]|[0-9A-F][a-f])")
+_IN_NO_URI: Final = re.compile(
+    r"""[\x00-\x20"#<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"""
+)
+"""The characters that a URI has only escaped, and `?` and `#`, which end its path."""
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 
 
@@ -41,10 +49,28 @@ class FilePath:
 
 
 def needless_part(encoded: str) -> bool:
-    """Returns whether a relative path could be written shorter: no file may be in a table twice."""
+    """Returns whether a relative path is written as no client writes it: no file may be in a table twice."""
     if any(part in ("", ".") for part in encoded.split("/")):
         return True
+    if "%" not in encoded:
+        return False
+    if _SLASH.search(encoded) or _LOWER_CASE.search(encoded):
+        return True
     return any(encode_percent(char) == char for char in map(decode_percent, _ASCII_ESCAPE.findall(encoded)))
+
+
+def unescaped(encoded: str) -> str:
+    """Returns the first character of a path that other clients take only as an escape, empty if none is."""
+    match = _IN_NO_URI.search(encoded)
+    return "" if match is None else match[0]
+
+
+def hidden_part(path: str) -> str:
+    """Returns the first part of a decoded path that Delta's clients overlook, empty if there is none.
+
+    It begins with `_` or a dot. Folders of partitions have an equals sign, and are not hidden.
+    """
+    return next((part for part in path.split("/") if part[:1] in ("_", ".") and "=" not in part), "")
 
 
 def file_path(encoded: str, where: str = "") -> FilePath:
