@@ -46,6 +46,7 @@ _WRITTEN: Final = "oracle/test_delta_writing.py::test_constraints_hold_for_each_
 _GENERATED: Final = "oracle/test_delta_writing.py::test_what_can_not_be_written_is_named_before_a_file_is"
 _IDENTITY: Final = "unit/test_delta_features.py::test_identity_columns_are_refused_if_there_is_one"
 _GROWING: Final = f"{_COMMITS}::test_times_in_commits_grow_whatever_the_log_says"
+_SINCE: Final = f"{_COMMITS}::test_since_when_commits_say_their_times_stays"
 _CHECKPOINT: Final = f"{_COMMITS}::test_a_checkpoint_comes_with_a_checksum_file"
 _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "Creation of New Log Entries": (
@@ -150,6 +151,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     ),
     "In-Commit Timestamps": (
         ("a committer has them grow", "", _GROWING),
+        ("the properties keep since when commits have them", "", _SINCE),
         ("they begin after no time that is too late to grow", "a commit with the time", _HOSTILE),
     ),
     "Domain Metadata": (

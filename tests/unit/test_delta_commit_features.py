@@ -266,6 +266,21 @@ def test_the_version_that_enables_times_is_recorded(log: Log) -> None:
     assert "metaData" not in log.commit(2)
 
 
+def test_since_when_commits_say_their_times_stays(log: Log) -> None:
+    assert log.fold(metadata(**{TIMES: "true"}), read=0) == [Committed(1)]
+    since = {"delta.inCommitTimestampEnablementVersion": "1"}
+    since["delta.inCommitTimestampEnablementTimestamp"] = str(log.info(1)["inCommitTimestamp"])
+    for version, sent in enumerate(({}, dict.fromkeys(since, "7")), 2):
+        assert log.fold(metadata(**{TIMES: "true", **sent}), read=version - 1) == [Committed(version)]
+        assert snapshot_in(log.table.path).metadata.configuration == {TIMES: "true", **since}
+    # A table that had them all along needs no such properties, and one without times has none.
+    assert log.fold(metadata(), read=3) == [Committed(4)]
+    assert snapshot_in(log.table.path).metadata.configuration == {}
+    new = Log(log.table.path.with_name("new"), **{TIMES: "true"})
+    assert new.fold(metadata(**{TIMES: "true", **since}), read=0) == [Committed(1)]
+    assert snapshot_in(new.table.path).metadata.configuration == {TIMES: "true"}
+
+
 def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) -> None:
     before = log.table.path / "_delta_log" / f"{1:020}.json"
     # The time of the log, and that in a commit, may be long before the time at which its file is stored.

@@ -32,6 +32,7 @@ from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.commit_times import (
     begins_too_late,
     has_commit_times,
+    keeping_since,
     since,
     time_after,
 )
@@ -464,9 +465,11 @@ class DeltaDraft:
         before, based_on = self._snapshot, proposal.based_on
         if self._state is None or before is None or proposal.metadata is None or based_on is None:
             return proposal
+        metadata = keeping_since(before, proposal.protocol or before.protocol, proposal.metadata)
+        proposal = replace(proposal, metadata=metadata)
         if proposal.fault is not None or not self._state.history_start <= based_on < self._state.version:
             return proposal
-        if proposal.metadata.id != before.metadata.id or proposal.restores:
+        if metadata.id != before.metadata.id or proposal.restores:
             # It replaces the table, and nothing of the table before.
             return proposal
         later = [each for each in self._state.since(based_on) if each.metadata]
@@ -474,7 +477,7 @@ class DeltaDraft:
         if not later or len(changes) < len(later) or any(each.widened for each in changes):
             return proposal
         try:
-            made = merged(proposal.metadata, before.metadata, changes)
+            made = merged(metadata, before.metadata, changes)
         except DamagedError:
             # What is wrong with its schema is said by the rules for schemas.
             return proposal
@@ -505,8 +508,7 @@ class DeltaDraft:
 
     def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
         """Returns the metadata that the commit sets, None if it sets none."""
-        proposed = (proposal.metadata for _, proposal in self._accepted if proposal.metadata is not None)
-        metadata = next(proposed, None)
+        metadata = next((each.metadata for _, each in self._accepted if each.metadata is not None), None)
         read = next((proposal.based_on for _, proposal in self._accepted), None)
         if metadata is not None and read is not None:
             metadata = with_version(metadata, read + 1, self.version)
@@ -570,9 +572,7 @@ class DeltaDraft:
     def _not_lowered(self, action: AppTransaction) -> AppTransaction:
         """Returns a `txn` action whose version is not below what the table has: batches may come late."""
         known = None if self._snapshot is None else self._snapshot.apps.get(action.app_id)
-        if known is None or known.version <= action.version:
-            return action
-        return replace(action, version=known.version)
+        return action if known is None else replace(action, version=max(known.version, action.version))
 
     def _info(self, commit: CommitMetadata, time_ms: int) -> dict[str, Any]:
         """Returns what other clients read in commitInfo."""

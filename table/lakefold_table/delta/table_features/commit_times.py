@@ -11,13 +11,13 @@ from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 FEATURES: Final = frozenset({"inCommitTimestamp", "inCommitTimestamps"})
 ENABLED: Final = "delta.enableInCommitTimestamps"
 SINCE_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
 SINCE_TIME: Final = "delta.inCommitTimestampEnablementTimestamp"
-
-
+_SINCE: Final = (SINCE_VERSION, SINCE_TIME)
 _LATEST_MS: Final = 253_402_300_799_000
 """The last second of the year 9999, in milliseconds since 1970."""
 
@@ -51,3 +51,15 @@ def since(metadata: TableMetadata, version: int, time_ms: int) -> TableMetadata:
     """Returns the metadata of the version that begins with these times, on a table that had none before."""
     added = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
     return replace(metadata, configuration={**metadata.configuration, **added})
+
+
+def keeping_since(before: DeltaSnapshot, protocol: TableProtocol, after: TableMetadata) -> TableMetadata:
+    """Returns the metadata of the next version: since when commits say their times is as in `before`.
+
+    `protocol`: of the next version. If that were lost, readers would look for times in older commits.
+    """
+    if not (has_commit_times(before.protocol, before.metadata) and has_commit_times(protocol, after)):
+        return after
+    known = before.metadata.configuration
+    others = {name: text for name, text in after.configuration.items() if name not in _SINCE}
+    return replace(after, configuration={**others, **{name: known[name] for name in _SINCE if name in known}})
