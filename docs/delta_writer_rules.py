@@ -62,6 +62,8 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("partition columns have simple types", "the partition column 'p' has the type", _METADATA),
         ("names differ in more than their case", "have one name", _METADATA),
         ("types are Delta's", "which Delta does not have", _METADATA),
+        ("columns have `nullable` and `metadata`", "the definition of the column 'x' lacks", _METADATA),
+        ("NOT NULL columns get no nulls, by statistics and partitions", "has nulls in the column", _METADATA),
         ("files are Parquet", "have the format", _METADATA),
         ("columns of files that stay don't go, unless they are mapped", "is gone", _METADATA),
         ("their types stay or become wider", "gets the type integer instead of long", _METADATA),
@@ -123,6 +125,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "Change Data Files": (
         ("rows that are written again come with `cdc` actions", "without cdc actions", _RULES),
         ("there are none without the feed", "delta.enableChangeDataFeed is not true", _RULES),
+        ("they have values of the partition columns, as other files", "partition columns (", _RULES),
         ("they have dataChange false", "dataChange false", _FORMAT),
         ("they come with other files", "cdc", _FORMAT),
     ),
@@ -130,6 +133,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("without it names have no special characters", "has one of the characters", _RULES),
         ("each column has an id and a name in files", "lacks delta.columnMapping.id", _METADATA),
         ("ids and names are unique", "have one delta.columnMapping.id", _METADATA),
+        ("ids have 32 bits", "beyond 32 bits", _METADATA),
         ("`maxColumnId` is no lower than any id", "but a column has the id", _METADATA),
         ("`maxColumnId` never goes back", "goes back from 2 to 1", _METADATA),
         ("names in files that stay stay", "gets another delta.columnMapping", _METADATA),
@@ -138,6 +142,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "Deletion Vectors": (
         ("the property allows new ones", "delta.enableDeletionVectors is not true", _METADATA),
         ("the file has `numRecords`", "numRecords", _FORMAT),
+        ("those in their actions have no offset", "is in its action, and has an offset", _ROWS),
         ("they have as many rows as they say", "its action says", _ROWS),
         ("these rows are in the file", "the file has fewer", _ROWS),
     ),

@@ -132,6 +132,20 @@ BROKEN: dict[str, tuple[Members, str]] = {
             {"type": "map", "keyType": "long"},
             {"type": "long"},
             {"type": "array", "elementType": {"type": "array"}, "containsNull": True},
+            {"type": "array", "elementType": "long"},
+            {"type": "map", "keyType": "long", "valueType": "long", "valueContainsNull": "true"},
+        )
+    },
+    **{
+        f"a column with {members}": (
+            described({"name": "x", "type": "long", **members}),
+            f"the definition of the column 'x' lacks {lacks}",
+        )
+        for lacks, members in (
+            ("nullable", {"metadata": {}}),
+            ("nullable", {"nullable": "true", "metadata": {}}),
+            ("metadata", {"nullable": True}),
+            ("metadata", {"nullable": True, "metadata": None}),
         )
     },
     "a partition column that is missing": (described(field("x"), by=("p",)), "'p' is not in the schema"),
@@ -149,6 +163,10 @@ MAPPINGS = {
     ),
     "one physical name": (described(mapped("x", 1, physical="c2"), mapped("y", 2), **MAPPED), "physicalName"),
     "a higher id": (described(mapped("x", 3), **MAPPED), "but a column has the id 3"),
+    "a large id": (
+        described(mapped("x", 1 << 31), **MAPPED | {"delta.columnMapping.maxColumnId": str(1 << 31)}),
+        "is 2147483648, beyond 32 bits",
+    ),
     "a mode": (described(mapped("x", 1), **MAPPED | {"delta.columnMapping.mode": "names"}), "set it to name"),
 }
 
@@ -469,6 +487,31 @@ def test_partition_values_of_mapped_columns_have_their_stored_names(tmp_path: Pa
     assert isinstance(refused, Invalid)
     file["add"]["partitionValues"] = {"c2": "1"}
     assert isinstance(table.fold(table.propose(file), log=log_id(3))[0], Committed)
+
+
+@pytest.mark.parametrize("mapping", [False, True])
+def test_columns_that_are_not_null_get_no_nulls(tmp_path: Path, *, mapping: bool) -> None:
+    table = Table(tmp_path / "t")
+    names = ("c1", "c2") if mapping else ("x", "p")
+    fields = [mapped("x", 1), mapped("p", 2)] if mapping else [field("x"), field("p")]
+    made = described(*({**each, "nullable": False} for each in fields), by=["p"], **MAPPED if mapping else {})
+    begun = table.fold(table.propose(protocol("columnMapping"), made), log=log_id(1))
+    assert begun == [Committed(0)]
+    cases = [({"x": 1}, "1", "x"), ({"x": 0}, None, "p"), ({"x": 0}, "", "p"), ({"x": 0}, "1", "")]
+    for number, (counts, value, lacking) in enumerate(cases):
+        file = data_file(tmp_path / "t", f"{number}.parquet", 1)
+        stored = {names[0]: counts["x"]}
+        file["add"] |= {
+            "partitionValues": {names[1]: value},
+            "stats": json.dumps({"numRecords": 1, "nullCount": stored}),
+        }
+        (result,) = table.fold(table.propose(file), log=log_id(number + 2))
+        if not lacking:
+            assert isinstance(result, Committed)
+            continue
+        shown = names["xp".index(lacking)]
+        assert isinstance(result, Invalid)
+        assert f"has nulls in the column {shown!r}, which is NOT NULL" in result.message
 
 
 def test_a_table_is_replaced_only_as_a_whole(tmp_path: Path) -> None:

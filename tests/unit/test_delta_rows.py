@@ -389,6 +389,9 @@ def test_vectors_with_false_claims_are_invalid(path: Path) -> None:
     more["add"]["deletionVector"] = {**inline, "cardinality": 2}
     envelope = rows.table.propose(remove("0.parquet"), more, read=1)
     assert "has 1 rows, its action says 2" in refused(rows, envelope)
+    more["add"]["deletionVector"] = {**inline, "offset": 1}
+    envelope = rows.table.propose(remove("0.parquet"), more, read=1)
+    assert "is in its action, and has an offset" in refused(rows, envelope)
     stored = rows.delete(0, [1], read=1, stored=True)
     (file,) = path.glob("deletion_vector_*.bin")
     content = file.read_bytes()

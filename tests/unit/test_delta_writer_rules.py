@@ -270,6 +270,20 @@ def test_changes_that_files_show_need_no_change_data_files(tmp_path: Path, name:
     assert isinstance(result, Committed), result
 
 
+def test_change_data_files_have_values_of_the_partition_columns(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    begin(table, described(X, field("p"), by=["p"], **FEED))
+    for number, (values, says) in enumerate(
+        [({}, "partition columns ()"), ({"p": "z"}, "'z' as the value of the partition"), ({"p": "1"}, "")]
+    ):
+        file = data_file(tmp_path / "t", f"{number}.parquet", 1)
+        file["add"]["partitionValues"] = {"p": "1"}
+        change = data_file(tmp_path / "t", f"_change_data/{number}.parquet", 1)["add"]
+        cdc = changed(change["path"], size=change["size"], partitionValues=values)
+        (result,) = table.fold(table.propose(file, cdc), log=log_id(number))
+        assert says in result.message if isinstance(result, Invalid) else not says
+
+
 def test_a_table_without_a_feed_gets_no_change_data_files(tmp_path: Path) -> None:
     rows = Changed(tmp_path / "t")
     update = [remove("0.parquet"), rows.file("b.parquet", range(10))]

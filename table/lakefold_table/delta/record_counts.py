@@ -19,13 +19,15 @@ class StatisticsSummary:
     """What the statistics of a file say of it as a whole.
 
     `stored_rows`: the number of rows in the data file, deleted ones included. `rows`: without them. None:
-    the statistics don't say it. `columns`: the columns that they name, as data files have them. `fault`: what
-    is wrong with the statistics, empty if they are well-formed or absent.
+    the statistics don't say it. `columns`: the columns that they name, as data files have them. `nulls`:
+    those at the top that have nulls. `fault`: what is wrong with the statistics, empty if they are
+    well-formed or absent.
     """
 
     stored_rows: int | None = None
     rows: int | None = None
     columns: frozenset[str] = frozenset()
+    nulls: frozenset[str] = frozenset()
     fault: str = ""
 
 
@@ -41,13 +43,13 @@ def statistics_of(file: AddFile | RemoveFile) -> StatisticsSummary:
         content = parse_object(file.stats.encode(), file.path)
     except DamagedError as error:
         return StatisticsSummary(fault=error.message)
-    count, columns = content.get("numRecords"), _columns(content)
+    count, columns, nulls = content.get("numRecords"), _columns(content), _nulls(content)
     if count is None:
-        return StatisticsSummary(columns=columns)
+        return StatisticsSummary(columns=columns, nulls=nulls)
     if not is_long(count) or count < 0:
         return StatisticsSummary(fault="numRecords is not a number of rows")
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
-    return StatisticsSummary(count, max(0, count - deleted), columns)
+    return StatisticsSummary(count, max(0, count - deleted), columns, nulls)
 
 
 def statistics_members(file: AddFile | RemoveFile) -> dict[str, Any]:
@@ -72,6 +74,12 @@ def wide_statistics(file: AddFile, rows: int | None = None) -> str | None:
 def _columns(content: Mapping[str, Any]) -> frozenset[str]:
     parts = (content.get(name) for name in _BY_COLUMN)
     return frozenset(name for part in parts if isinstance(part, dict) for name in part)
+
+
+def _nulls(content: Mapping[str, Any]) -> frozenset[str]:
+    counts = content.get(_BY_COLUMN[0])
+    counts = counts if isinstance(counts, dict) else {}
+    return frozenset(name for name, count in counts.items() if is_long(count) and count > 0)
 
 
 def record_count(file: AddFile | RemoveFile) -> int | None:

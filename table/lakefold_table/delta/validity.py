@@ -13,6 +13,7 @@ from lakefold_table.delta.actions.paths import CHANGE_DATA, file_path, hidden_pa
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
 from lakefold_table.delta.commit_head import RESERVED, RESERVED_DOMAINS
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
+from lakefold_table.delta.deletion_vectors.storage import INLINE
 from lakefold_table.delta.table_features.clustering import (
     DOMAIN as CLUSTERING,
 )
@@ -26,7 +27,7 @@ from lakefold_table.delta.table_features.clustering import (
 )
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.dependent_expressions import expression_faults
-from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, metadata_faults
+from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, NO_VALUES, metadata_faults
 from lakefold_table.delta.table_features.partition_values import fits_type
 from lakefold_table.delta.table_features.protocol_check import (
     check_committable,
@@ -42,7 +43,7 @@ from lakefold_table.values import value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import DomainMetadata, TableMetadata, TableProtocol
     from lakefold_table.delta.proposal import DeltaTableProposal
     from lakefold_table.delta.record_counts import StatisticsSummary
@@ -66,6 +67,7 @@ class TableRules:
     `features`: those of writers. `partitions`: the types of the partition columns by the names under which
     files give their values. `lacking`: partition columns that are not in the schema. `columns`: the names
     under which statistics have columns. `tracks_rows`: files get row ids.
+    `required`: the columns at the top that are NOT NULL, by the same names.
     `writes_vectors`: files may get deletion vectors. `clustering`: the columns by which it is clustered, by
     their paths in data files. `fault`: why nothing may be committed to such a table.
     """
@@ -76,6 +78,7 @@ class TableRules:
     partitions: Mapping[str, str] = field(default_factory=no_members)
     lacking: tuple[str, ...] = ()
     columns: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
     is_append_only: bool = False
     tracks_rows: bool = False
     writes_vectors: bool = False
@@ -109,6 +112,11 @@ def table_rules(
         },
         tuple(sorted(set(metadata.partition_columns) - columns.keys())),
         frozenset(column.physical if mapped else name for name, column in columns.items()),
+        frozenset(
+            column.physical if mapped else name
+            for name, column in columns.items()
+            if not column.may_be_null and column.kinds[0] not in NO_VALUES
+        ),
         metadata.is_on(APPEND_ONLY),
         ROW_TRACKING in features,
         "deletionVectors" in features and metadata.is_on(DELETION_VECTORS),
@@ -169,6 +177,7 @@ def _of_changes(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tup
         if file_path(change.path).absolute:
             yield f"{change.path!r} is not below the table's root", "write change files below the root"
         yield from _of_new_path(change.path, CHANGE_DATA)
+        yield from _of_partition_values(change, rules.partitions)
         if change.data_change:
             yield f"the cdc action of {change.path!r} must have dataChange false", _FOLLOW
     if proposal.changes and not has_feed:
@@ -184,6 +193,8 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
         is_new = file.data_change and file.path not in known and proposal.operation != RESTORE_TABLE
         if file.path not in known and (file.data_change or known) and not proposal.restores:
             yield from _of_new_path(file.path)
+        if is_new and rules.required:
+            yield from _of_nulls(file, statistics, rules.required)
         if is_new or not rules.metadata.maps_columns:
             yield from _of_statistics(file, statistics, rules.columns)
         # Other clients may have written a file that gets another deletion vector, or comes back.
@@ -195,7 +206,10 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
 def _of_features(
     file: AddFile, statistics: StatisticsSummary, rules: TableRules
 ) -> Iterator[tuple[str, str]]:
-    if file.deletion_vector is not None and "deletionVectors" not in rules.features:
+    vector = file.deletion_vector
+    if vector is not None and vector.storage_type == INLINE and vector.offset is not None:
+        yield f"the deletion vector of {file.path!r} is in its action, and has an offset", "leave it out"
+    if vector is not None and "deletionVectors" not in rules.features:
         yield f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors", _FOLLOW
     if rules.tracks_rows and statistics.stored_rows is None:
         yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
@@ -213,6 +227,15 @@ def _of_statistics(
         if unknown:
             message = f"{file.path!r} has the column {unknown[0]!r}, which is not in the table's schema"
             yield message, "add the column to the table first, by a proposal with metaData"
+
+
+def _of_nulls(
+    file: AddFile, statistics: StatisticsSummary, required: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    partitions = {name for name, text in file.partition_values.items() if not text}
+    nulls = sorted(required & (statistics.nulls | partitions))
+    if nulls:
+        yield f"{file.path!r} has nulls in the column {nulls[0]!r}, which is NOT NULL", "leave out such rows"
 
 
 def _of_whole(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
@@ -296,6 +319,12 @@ def _of_file(
         )
     if file.deletion_vector is not None and statistics.rows is None:
         yield f"{file.path!r} has a deletion vector, but its statistics lack numRecords", _FOLLOW
+    yield from _of_partition_values(file, partitions)
+
+
+def _of_partition_values(
+    file: AddFile | ChangeFile, partitions: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     if file.partition_values.keys() != partitions.keys():
         has, needs = ", ".join(sorted(file.partition_values)), ", ".join(sorted(partitions))
         message = f"{file.path!r} has values of the partition columns ({has}), the table has ({needs})"

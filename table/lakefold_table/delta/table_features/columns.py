@@ -23,6 +23,8 @@ PARTS: Final = {"elementType": "element", "keyType": "key", "valueType": "value"
 """The types in a type of arrays or maps, with their names in a path."""
 _NULLS: Final = {"elementType": "containsNull", "valueType": "valueContainsNull"}
 """What says whether there are nulls in arrays and maps."""
+_MEMBERS: Final = {"metadata": dict, "nullable": bool}
+"""The members of the definition of a column, beside its name and type."""
 _HINT: Final = "the schema must be a struct as Delta's protocol describes it"
 
 
@@ -34,7 +36,7 @@ class SchemaColumn:
     array or a map those of what it contains as well, as far as these are not structs; of a malformed type its
     JSON. `parts`: where each of them is in an array or a map, as `value.element`; empty for the column
     itself. `keys`: its metadata. `required`: the parts that are NOT NULL, with an empty one if the column
-    itself is.
+    itself is. `lacks`: the member that is missing in its definition, or has another type; empty if none is.
     """
 
     path: tuple[str, ...]
@@ -42,6 +44,7 @@ class SchemaColumn:
     parts: tuple[str, ...] = ("",)
     keys: Mapping[str, Any] = field(default_factory=no_members)
     required: frozenset[str] = frozenset()
+    lacks: str = ""
 
     @property
     def name(self) -> str:
@@ -92,7 +95,7 @@ def _fields(metadata: TableMetadata) -> list[Any]:
 
 def _columns(fields: list[Any], above: tuple[str, ...]) -> Iterator[SchemaColumn]:
     for each in fields:
-        if not isinstance(each, dict) or not isinstance(each.get("metadata", {}), dict):
+        if not isinstance(each, dict):
             raise DamagedError(
                 f"a column must be an object, not {type_name(each)}", where="schemaString", hint=_HINT
             )
@@ -102,8 +105,9 @@ def _columns(fields: list[Any], above: tuple[str, ...]) -> Iterator[SchemaColumn
         kinds, structs, required = _kinds(each.get("type"))
         if each.get("nullable") is False:
             required.add("")
-        keys = each.get("metadata") or {}
-        yield SchemaColumn(path, tuple(kinds.values()), tuple(kinds), keys, frozenset(required))
+        lacks = next((name for name, kind in _MEMBERS.items() if not isinstance(each.get(name), kind)), "")
+        keys = {} if lacks == "metadata" else each["metadata"]
+        yield SchemaColumn(path, tuple(kinds.values()), tuple(kinds), keys, frozenset(required), lacks)
         for struct in structs:
             yield from _columns(struct, path)
 
@@ -132,9 +136,9 @@ def _name_of(kind: Any) -> str:  # noqa: ANN401 - a JSON value
             return kind
         case {"type": "struct", "fields": [*_]}:
             return "struct"
-        case {"type": "array", "elementType": _}:
+        case {"type": "array", "elementType": _, "containsNull": bool()}:
             return "array"
-        case {"type": "map", "keyType": _, "valueType": _}:
+        case {"type": "map", "keyType": _, "valueType": _, "valueContainsNull": bool()}:
             return "map"
         case _:
             return to_json(kind)

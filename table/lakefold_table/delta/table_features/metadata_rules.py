@@ -41,12 +41,13 @@ MAPPING_MODE: Final = "delta.columnMapping.mode"
 DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 """The property of a table whose files may get deletion vectors."""
 _UNMAPPED: Final = "none"
+_MOST_IDS: Final = 1 << 31
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
 _OTHER_TYPES: Final = NESTED | {"void", "null", "variant"}
 _IN_NO_NAME: Final = frozenset(" ,;{}()\n\t=")
 """The characters that names in data files can't have."""
 _SHOWN: Final = "".join(sorted(_IN_NO_NAME))
-_NO_VALUES: Final = ("void", "null")
+NO_VALUES: Final = ("void", "null")
 """The types of columns that are in no file."""
 _FOLLOW: Final = "send the metadata that Delta's protocol allows"
 _FILES: Final = "remove all files in the same proposal, and have it read the whole table"
@@ -146,6 +147,9 @@ def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
         if INVARIANT in column.keys and not _is_invariant(column.keys[INVARIANT]):
             hint = 'write it as {"expression": {"expression": "x > 3"}}, as a text'
             yield f"{INVARIANT} of the column {column.name!r} is not JSON with an expression", hint
+        if column.lacks:
+            hint = "give each column nullable, which is true or false, and metadata, which is an object"
+            yield f"the definition of the column {column.name!r} lacks {column.lacks}", hint
         folded = tuple(name.lower() for name in column.path)
         if folded in seen:
             names = f"{seen[folded].name!r} and {column.name!r}"
@@ -206,6 +210,8 @@ def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Ite
         if not is_long(number) or not isinstance(physical, str) or not physical:
             yield f"the column {column.name!r} lacks {MAPPED_ID} or {PHYSICAL_NAME}", _FOLLOW
             continue
+        if not -_MOST_IDS <= number < _MOST_IDS:
+            yield f"the {MAPPED_ID} of the column {column.name!r} is {number}, beyond 32 bits", _FOLLOW
         stored = (*column.path[:-1], physical)
         for what, key in ((MAPPED_ID, number), (PHYSICAL_NAME, stored)):
             other = taken.setdefault((what, key), column.name)
@@ -263,7 +269,7 @@ def _unfit_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]
         elif not before.maps_columns:
             yield f"the column {column.name!r} is gone"
     # A column that had no values is null in each row, whatever its new fields require.
-    empty = {now.path for column, now in columns_of_both(before, after) if column.kinds[0] in _NO_VALUES}
+    empty = {now.path for column, now in columns_of_both(before, after) if column.kinds[0] in NO_VALUES}
     for column in new_columns(before, after):
         if not column.may_be_null and column.path[:-1] not in empty:
             yield f"the new column {column.name!r} is NOT NULL"
@@ -272,7 +278,7 @@ def _unfit_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]
 def _unfit_column(
     column: SchemaColumn, kept: SchemaColumn, before: TableMetadata, after: TableMetadata
 ) -> Iterator[str]:
-    has_values = column.kinds[0] not in _NO_VALUES
+    has_values = column.kinds[0] not in NO_VALUES
     unfit = unrecorded(column, kept, after)
     if unfit and has_values:
         yield unfit
