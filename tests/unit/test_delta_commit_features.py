@@ -299,6 +299,18 @@ def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) ->
     assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())
 
 
+@pytest.mark.parametrize("proposed", [5, None, 1_800_000_000_000])
+def test_files_are_removed_no_earlier_than_the_log_says(log: Log, proposed: int | None) -> None:
+    log.fold(log.file("a.parquet", 1))
+    gone = remove("a.parquet")
+    gone["remove"]["deletionTimestamp"] = proposed
+    removal = log.table.propose(gone, read=1)
+    removal.proposed_at.FromMilliseconds(1_700_000_000_000)
+    assert log.table.fold(removal, log=LOG_ID) == [Committed(2, rows_deleted=1)]
+    (removed,) = log.commit(2)["remove"]
+    assert removed["deletionTimestamp"] == max(1_700_000_000_000, proposed or 0)
+
+
 def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:
     log = Log(tmp_path / "t", **{TIMES: "true", "delta.checkpointInterval": "2"})
     for version in (1, 2, 3):

@@ -531,10 +531,9 @@ class DeltaDraft:
         for proposal in proposals:
             once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
-        removes = [
-            file if file.deleted_ms is not None else replace(file, deleted_ms=time_ms)
-            for file in self._files.removed.values()
-        ]
+        # Readers may have opened the version before until now, whenever the removal was proposed.
+        gone = self._files.removed.values()
+        removes = [replace(file, deleted_ms=max(time_ms, file.deleted_ms or 0)) for file in gone]
         adds = list(self._files.added.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
