@@ -90,21 +90,22 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
         """Returns the number of keys."""
         return self._size
 
-    def changed(self, changes: Mapping[K, V | ValueGroup[K, V] | None]) -> LayeredMap[K, V]:
-        """Returns the mapping with these values, without the keys whose value is None.
+    def changed(self, changes: dict[K, Any]) -> LayeredMap[K, V]:
+        """Returns the mapping with these values or groups, without the keys whose value is None.
 
-        A key whose value is a group has the value that the group has for it.
+        A key whose value is a group has the value that the group has for it. The dict may be shared, so it
+        must never be changed afterwards.
         """
         if not changes:
             return self
         after: LayeredMap[K, V] = LayeredMap()
         if not self._shared and not self._changes:
-            after._shared = _present(dict(changes))
+            after._shared = _present(changes)
             after._size = len(after._shared)
             return after
         after._size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
         after._shared = self._shared
-        after._changes = self._changes | dict(changes)
+        after._changes = self._changes | changes
         if len(after._changes) > FEWEST + isqrt(2 * len(self._shared)):
             after._shared = _present(self._shared | after._changes)
             after._changes = {}
@@ -141,15 +142,31 @@ class MapChanges(Generic[K, V]):
         self._changes[key] = value
         return before
 
-    def set_group(self, group: ValueGroup[K, V]) -> bool:
-        """Gives the keys of a group their values. Returns False and does nothing if one of them has one."""
+    def set_groups(self, groups: Sequence[ValueGroup[K, V]]) -> list[ValueGroup[K, V]]:
+        """Gives the keys of groups their values. Returns the groups of which a key has a value already.
+
+        Of those no key gets a value.
+        """
+        values: dict[K, V | ValueGroup[K, V] | None] = {}
+        for group in groups:
+            values.update(dict.fromkeys(group.keys, group))
+        if len(values) == sum(len(group.keys) for group in groups) and self._lacks(values):
+            self._changes.update(values)
+            return []
+        return [group for group in groups if not self._set_group(group)]
+
+    def _set_group(self, group: ValueGroup[K, V]) -> bool:
         values = dict.fromkeys(group.keys, group)
-        if len(values) < len(group.keys) or not self._changes.keys().isdisjoint(values):
-            return False
-        if len(self._before) and any(key in self._before for key in values):
+        if len(values) < len(group.keys) or not self._lacks(values):
             return False
         self._changes.update(values)
         return True
+
+    def _lacks(self, values: Mapping[K, object]) -> bool:
+        """Returns whether none of the keys has a value, or was removed."""
+        if not self._changes.keys().isdisjoint(values.keys()):
+            return False
+        return not self._before or not any(key in self._before for key in values)
 
     def remove(self, key: K) -> V | None:
         """Takes the value from a key. Returns the one that it had, None if it had none."""
@@ -160,4 +177,5 @@ class MapChanges(Generic[K, V]):
 
     def result(self) -> LayeredMap[K, V]:
         """Returns the mapping with these changes."""
-        return self._before.changed(self._changes)
+        self._before, self._changes = self._before.changed(self._changes), {}
+        return self._before

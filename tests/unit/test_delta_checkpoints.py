@@ -176,6 +176,62 @@ def test_files_are_the_same_by_columns_and_by_rows(monkeypatch: pytest.MonkeyPat
     assert len(by_columns) == len(FILES) + 1
 
 
+def in_row_groups(*groups: Sequence[Members], statistics: bool = True) -> bytes:
+    """A Parquet file with these actions in a row group each."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, CHECKPOINT, write_statistics=statistics) as writer:
+        for actions in groups:
+            writer.write_table(pq.read_table(pa.BufferReader(parquet(actions))))
+    return bytes(sink.getvalue())
+
+
+def test_columns_without_values_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[list[int], list[str]]] = []
+    batches = pq.ParquetFile.iter_batches
+
+    def recorded(
+        file: pq.ParquetFile, size: int, *, row_groups: list[int], columns: list[str], use_threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        read.append((row_groups, columns))
+        yield from batches(file, size, row_groups=row_groups, columns=columns, use_threads=use_threads)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
+    groups = [
+        [txn("app", 7)],
+        [add("a", stats="{}"), add("b", tags={})],
+        [add("c", stats="{}")],
+        [add("d", vector("v")), remove("e")],
+    ]
+    by_statistics = decoded(in_row_groups(*groups), "w")
+    every = {"path", "size", "modificationTime", "dataChange", "partitionValues", "tags"}
+    columns = [{name.removeprefix("add.") for name in names if "add" in name} for _, names in read]
+    assert [numbers for numbers, _ in read] == [[0], [1, 2], [3]]
+    assert columns == [set(), {*every, "stats"}, {*every, "deletionVector"}]
+    assert [any(name.startswith("remove.") for name in names) for _, names in read] == [False, False, True]
+    read.clear()
+    whole = decoded(in_row_groups(*groups, statistics=False), "w")
+    assert len(read) == 1
+    assert sorted(whole, key=repr) == sorted(by_statistics, key=repr)
+    assert {getattr(each, "path", ""): getattr(each, "tags", None) for each in whole} == {
+        **dict.fromkeys(["", "a", "c", "d", "e"]),
+        "b": {},
+    }
+
+
+@pytest.mark.parametrize("texts", [["{}", '{"numRecords":7}'], ["{}", None]])
+def test_statistics_in_columns_are_read_if_a_file_lacks_them_as_json(texts: list[str | None]) -> None:
+    members = {name: pa.array([each] * 2) for name, each in add("a")["add"].items()}
+    members |= {"path": pa.array(["a", "b"]), "partitionValues": pa.array([[], []], TEXTS)}
+    counts = pa.StructArray.from_arrays([pa.array([5, 5])], names=["numRecords"])
+    members |= {"stats": pa.array(texts, pa.string()), "stats_parsed": counts}
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table({"add": pa.StructArray.from_arrays(list(members.values()), names=list(members))}), sink
+    )
+    stats = [getattr(each, "stats", None) for each in decoded(bytes(sink.getvalue()))]
+    assert stats == ["{}", texts[1] or '{"numRecords":5}']
+
+
 MANY = [
     add(
         f"p={number % 3}/file-{number}",

@@ -34,7 +34,7 @@ def test_it_is_a_dict_that_never_changes() -> None:
     first: MapChanges[str, int] = MapChanges()
     for start in range(0, 300, 100):
         keys = list(map(str, range(start, start + 100)))
-        assert first.set_group(Numbers(*keys))
+        assert first.set_groups([Numbers(*keys[:50]), Numbers(*keys[50:])]) == []
         expected |= {key: int(key) for key in keys}
     layered = first.result()
     versions: list[tuple[LayeredMap[str, int], dict[str, int]]] = []
@@ -57,19 +57,25 @@ def test_it_is_a_dict_that_never_changes() -> None:
 
 def test_a_group_is_refused_if_one_of_its_keys_has_a_value() -> None:
     for before in (MapChanges({"1": 5}), MapChanges(LayeredMap({"1": 5}).changed({"2": 5}))):
-        assert not before.set_group(Numbers("0", "1"))
+        again = Numbers("0", "1")
+        assert before.set_groups([again, Numbers("8")]) == [again]
         assert before.get("0") is None
+        assert before.get("8") == 8
         assert before.get("1") == 5
-        assert before.set_group(Numbers("3", "4"))
-        assert not before.set_group(Numbers("4"))
-        assert not before.set_group(Numbers("6", "6"))
+        assert not before.set_groups([Numbers("3", "4")])
+        for repeated in (Numbers("4"), Numbers("6", "6")):
+            assert before.set_groups([repeated]) == [repeated]
+        later = Numbers("9", "10")
+        assert before.set_groups([Numbers("10"), later]) == [later]
+        assert before.get("9") is None
         assert before.remove("4") == 4
         assert before.set("3", 7) == 3
         assert before.result().get("3") == 7
         assert "4" not in before.result()
     removed = MapChanges({"1": 5})
     removed.remove("1")
-    assert not removed.set_group(Numbers("1")), "it would hide that the key was removed"
+    hidden = Numbers("1")
+    assert removed.set_groups([hidden]) == [hidden], "it would hide that the key was removed"
 
 
 def test_a_key_without_a_value_raises_key_error() -> None:
@@ -102,6 +108,9 @@ def test_gathered_changes_are_seen_before_they_make_a_mapping() -> None:
     assert changes.remove("b") is None
     assert [changes.get(key) for key in "abcd"] == [4, None, 3, None]
     assert changes.result() == {"a": 4, "c": 3}
+    assert changes.set("d", 5) is None
+    assert changes.set("a", 6) == 4
+    assert changes.result() == {"a": 6, "c": 3, "d": 5}
     assert before == {"a": 1, "b": 2}
     assert MapChanges(before).result() is before
     assert MapChanges({"x": 1}).result() == {"x": 1}

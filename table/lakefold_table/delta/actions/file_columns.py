@@ -64,10 +64,13 @@ class FileColumns:
 
     def groups(self) -> Iterator[FileGroup]:
         """Yields the files in groups, in their order; for files that are added."""
-        paths, sizes = self._columns[_PATH].to_pylist(), self._columns[_SIZE]
+        paths, sizes = self._columns[_PATH].to_pylist(), self._columns[_SIZE].to_pylist()
+        # The paths are the keys of the groups, and take their memory once.
+        others = {name: column for name, column in self._columns.items() if name != _PATH}
+        columns = FileColumns(self._kind, others, self.count)
         for start in range(0, self.count, GROUP):
-            size_bytes = sizes.slice(start, GROUP).sum().as_py()
-            yield FileGroup(self, start, paths[start : start + GROUP], size_bytes)
+            end = start + GROUP
+            yield FileGroup(columns, start, paths[start:end], sum(sizes[start:end]))
 
     def actions(self) -> Iterator[Any]:
         """Returns the actions in their order."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.file_columns import FileGroup
 
 ROWS_AT_ONCE: Final = 4096
+"""So many actions become Arrow arrays at once, or values."""
+ROWS_READ: Final = 1 << 16
+"""So many rows of a file are decoded at once."""
 MOST_TEXT: Final = 64 << 20
 """The largest text in a file's footer, and the most parts of one list there."""
 SPARE_BYTES: Final = 64 << 20
@@ -38,6 +42,7 @@ MOST_TIMES: Final = 100
 """How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
 STATS: Final = "stats"
 _DATA_CHANGE: Final = "dataChange"
+_PATH, _STATS, _PARSED = (f"{AddFile.NAME}.{name}" for name in ("path", STATS, PARSED))
 _INTEGERS: Final = frozenset({"minReaderVersion", "minWriterVersion", "offset", "sizeInBytes"})
 """The members that have 32 bits in a checkpoint."""
 _NESTED: Final[Mapping[str, type[Any]]] = {"deletionVector": DeletionVector, "format": FileFormat}
@@ -76,10 +81,11 @@ def parquet_actions(
             coerce_int96_timestamp_unit="us",
         )
         _check_size(file.metadata, opened.size(), where)
-        columns = _columns(file.schema_arrow, names)
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=True) if columns else ():
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                yield from _actions(name, column, where)
+        wanted = _columns(file.schema_arrow, names)
+        for columns, numbers in _parts(file.metadata, wanted):
+            for batch in file.iter_batches(ROWS_READ, row_groups=numbers, columns=columns, use_threads=True):
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    yield from _actions(name, column, where)
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         if isinstance(error, FileNotFoundError | MemoryError):
             raise
@@ -208,6 +214,53 @@ def _columns(schema: Any, names: Collection[str]) -> list[str]:  # noqa: ANN401 
     return columns
 
 
+def _parts(metadata: Any, wanted: Sequence[str]) -> Iterator[tuple[list[str], list[int]]]:  # noqa: ANN401 - a footer
+    """Yields columns, and the row groups of which they are read.
+
+    A row group mostly has actions of one kind, without most of their members. A column of nulls would take
+    the time and the memory of one with values.
+    """
+    leaves: dict[str, dict[int, bool]] = {name: {} for name in wanted}
+    for index in range(metadata.num_columns):
+        leaf = metadata.schema.column(index)
+        name = ".".join(leaf.path.split(".")[:2])
+        if name in leaves:
+            leaves[name][index] = leaf.max_repetition_level > 0
+    each = (_needed(metadata.row_group(number), leaves) for number in range(metadata.num_row_groups))
+    for columns, numbered in groupby(enumerate(each), lambda pair: pair[1]):
+        if columns:
+            yield columns, [number for number, _ in numbered]
+
+
+def _needed(group: Any, leaves: Mapping[str, Mapping[int, bool]]) -> list[str]:  # noqa: ANN401 - a row group
+    """Returns the columns of a row group that have values.
+
+    `leaves`: the indices of a column's leaves, and whether they are of a list or a map. One that is empty
+    counts as null in the statistics of the row group. So those of actions that are present are all read.
+    """
+    filled = {name for name, own in leaves.items() if any(_has_values(group.column(index)) for index in own)}
+    kinds = {_kind(name) for name in filled}
+    needed = [
+        name for name, own in leaves.items() if name in filled or (_kind(name) in kinds and any(own.values()))
+    ]
+    if {_PATH, _STATS, _PARSED} <= filled:
+        paths, texts = (group.column(next(iter(leaves[name]))).statistics for name in (_PATH, _STATS))
+        # Each file has its statistics as JSON if these are null for as many rows as the paths.
+        if paths and texts and paths.has_null_count and paths.null_count == texts.null_count:
+            needed.remove(_PARSED)
+    return needed
+
+
+def _has_values(chunk: Any) -> bool:  # noqa: ANN401 - a column of a row group
+    """Returns whether a column has values, or does not say it."""
+    statistics = chunk.statistics
+    return statistics is None or not statistics.has_null_count or statistics.null_count < chunk.num_values
+
+
+def _kind(column: str) -> str:
+    return column.partition(".")[0]
+
+
 def _actions(name: str, column: Any, where: str) -> Iterator[Action | FileGroup]:  # noqa: ANN401 - an Arrow array
     rows = column.filter(column.is_valid()) if column.null_count else column
     if not len(rows):
@@ -230,7 +283,8 @@ def _files(name: str, rows: Any, where: str) -> FileColumns | None:  # noqa: ANN
 
 def _each_row(name: str, rows: Any, where: str) -> Iterator[Action]:  # noqa: ANN401 - an Arrow array
     kinds = fields_of(BY_NAME[name])
-    for members in map(members_present, _members(rows)):
+    parts = (rows.slice(start, ROWS_AT_ONCE) for start in range(0, len(rows), ROWS_AT_ONCE))
+    for members in map(members_present, chain.from_iterable(map(_members, parts))):
         # Writers that can't store null for a whole struct store one without any member.
         if not members:
             continue

@@ -6,7 +6,8 @@ means nothing, so a commit in which two actions contradict each other is damaged
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
 from lakefold_table.delta.actions.file_columns import FileGroup
@@ -48,18 +49,23 @@ class Reconciliation:
 
         Raises `DamagedError` if two of them contradict each other.
         """
-        for action in actions:
-            if not isinstance(action, FileGroup):
+        for are_groups, each in groupby(actions, lambda action: isinstance(action, FileGroup)):
+            if are_groups:
+                self._add_groups(cast("list[FileGroup]", list(each)), where)
+                continue
+            for action in cast("Iterable[Action]", each):
                 self._add_listed(action, where)
-            elif self._files.set_group(action):
-                self._size_bytes += action.size_bytes
-            else:
-                for file in action.files():
-                    self._add_listed(file, where)
         for path, vector in self._tombstones.result():
             listed = self._files.get(path)
             if listed is not None and listed.key == (path, vector):
                 raise _both(path, where)
+
+    def _add_groups(self, groups: list[FileGroup], where: str) -> None:
+        repeated = cast("list[FileGroup]", self._files.set_groups(groups))
+        self._size_bytes += sum(group.size_bytes for group in groups)
+        self._size_bytes -= sum(group.size_bytes for group in repeated)
+        for file in chain.from_iterable(group.files() for group in repeated):
+            self._add_listed(file, where)
 
     def _add_listed(self, action: Action, where: str) -> None:
         before: Action | None
