@@ -41,10 +41,11 @@ def append(
         outcome.kind, outcome.version, outcome.rows_added
 
     `rows` is anything with `__arrow_c_stream__`: a table or data frame of pyarrow, polars, pandas or duckdb,
-    or a stream of batches, which is written as it is read. This process writes the rows as data files of
-    the table's format and sends one proposal; a committer folds it into the table. If the table does not
-    exist, it is created with the schema of the rows, as a Delta table with `format="delta"`. Columns are
-    matched by name, case-sensitively; nullable ones may be missing.
+    or a stream of batches, which is written as it is read. The index of a pandas frame is a column if it has
+    a name. This process writes the rows as data files of the table's format and sends one proposal; a
+    committer folds it into the table. If the table does not exist, it is created with the schema of the rows,
+    as a Delta table with `format="delta"`. Columns are matched by name, case-sensitively; nullable ones may
+    be missing.
 
     With `app_id` and `batch_id` the rows are added once, however often the same call is made: the second time
     the kind is "duplicate". Without them each call adds its rows. The kind is "sent" with `wait="log"`, and

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lakefold_ingest.merge.clauses import (
@@ -19,6 +20,7 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
     names_of,
 )
+from lakefold_ingest.operations.delete import delete_keys
 from lakefold_table.errors import InvalidError
 
 
@@ -148,3 +150,8 @@ def test_what_is_not_a_clause_is_refused() -> None:
     clauses: Any = ("source.op = 'd'",)
     with pytest.raises(InvalidError, match="is not a clause"):
         Merge(("id",), (), clauses)
+
+
+def test_a_delete_by_a_key_that_two_columns_have_as_their_name_is_refused() -> None:
+    with pytest.raises(InvalidError, match="several columns of the batch are called id"):
+        delete_keys(pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]), ["id"])

@@ -143,8 +143,21 @@ def test_a_stream_is_read_once_and_never_treated_as_an_empty_one() -> None:
     assert sum(batch.num_rows for batch in source.batches()) == 2
     with pytest.raises(InvalidError, match="were 0 instead of 2"):
         list(source.batches())
-    with pytest.raises(InvalidError, match="type list have no Arrow stream"):
+    with pytest.raises(InvalidError, match="type list have no Arrow stream") as caught:
         RowSource([1])  # type: ignore[arg-type] # what a user may pass
+    assert "from_pylist" in caught.value.hint
+
+
+def test_the_index_of_a_pandas_frame_is_a_column_if_it_has_a_name() -> None:
+    """A frame that was filtered has the numbers of its rows as an index, which no user wants in a table."""
+    frame = pd.DataFrame({"id": [1, 2], "s": ["a", "b"]})
+    filtered = RowSource(frame[frame["id"] > 1])
+    assert filtered.schema.names == ["id", "s"]
+    assert filtered.is_repeatable
+    assert [filtered.table().to_pydict() for _ in range(2)] == [{"id": [2], "s": ["b"]}] * 2
+    assert RowSource(frame.set_index("s")).schema.names == ["id", "s"]
+    levels = frame.set_index(["s", pd.Index([7, 8])])
+    assert RowSource(levels).schema.names == ["id", "s"]
 
 
 def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:

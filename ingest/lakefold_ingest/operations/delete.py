@@ -79,9 +79,14 @@ def delete_keys(rows: pa.Table, keys: Sequence[str], source: tuple[str, ...] = (
     """Returns the operation that deletes the rows whose keys are in `rows`, which need no other columns.
 
     A key may be in several rows. `source`: the columns that only bad rows keep. Raises `InvalidError` if
-    `keys` names no column, one twice, or one of `source`.
+    `keys` names no column, one twice, or one of `source`, or two columns have the name of one.
     """
     merge = Merge(tuple(keys), clauses=(MatchedDelete(),))
     merge.check_columns(rows.column_names, keys)
+    repeated = [name for name in (*keys, *source) if len(rows.schema.get_all_field_indices(name)) > 1]
+    if repeated:
+        raise InvalidError(
+            f"several columns of the batch are called {repeated[0]}", hint="rename or drop one"
+        )
     own_columns(rows.schema, source)
     return UpsertRows(rows.select([*keys, *source]), merge, source=source)

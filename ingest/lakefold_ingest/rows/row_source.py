@@ -1,10 +1,12 @@
 """Rows from any library that speaks Arrow: pyarrow, polars, pandas, duckdb and others.
 
 Texts of polars and of delta-rs are views. Few of Arrow's functions take these, so they are made plain.
+A frame of pandas that was filtered has an index without a name, which is no column of a table.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")
+"""How pandas names the levels of an index that have no name."""
+_INSTEAD: Final = {
+    "LazyFrame": "call its collect()",
+    "FileSystemDataset": "pass its scanner().to_reader()",
+    "Scanner": "pass its to_reader()",
+    "list": "pass pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(rows)",
+    "dict": "pass pyarrow.table(rows)",
+    "generator": "pass pyarrow.RecordBatchReader.from_batches(schema, rows)",
+}
+"""What to pass in place of rows that have no stream, by the name of their type."""
 _LISTS: Final = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
@@ -87,13 +100,21 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
     if not hasattr(rows, "__arrow_c_stream__"):
         message = f"rows of type {type(rows).__name__} have no Arrow stream (__arrow_c_stream__)"
-        raise InvalidError(message, where="rows", hint="pass a pyarrow, polars, pandas or duckdb table")
+        hint = _INSTEAD.get(type(rows).__name__, "pass a pyarrow, polars, pandas or duckdb table")
+        raise InvalidError(message, where="rows", hint=hint)
     if isinstance(rows, pa.Table):
         # From a stream of another library Arrow takes columns of up to 63 levels.
         return rows.to_reader()
     try:
-        return pa.RecordBatchReader.from_stream(rows)
+        reader = pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, ValueError) as error:
         message = f"the rows can't be read as an Arrow stream: {error}"
         hint = "a stream can be read only once, and a column has at most 63 levels, or pass a pyarrow.Table"
         raise InvalidError(message, where="rows", hint=hint) from error
+    return _without_unnamed_index(reader) if type(rows).__module__.startswith("pandas.") else reader
+
+
+def _without_unnamed_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Leaves out what pandas adds for levels of an index without a name. It holds all rows anyway."""
+    levels = [name for name in reader.schema.names if _UNNAMED_INDEX.fullmatch(name)]
+    return reader.read_all().drop_columns(levels).to_reader() if levels else reader
