@@ -299,7 +299,8 @@ def _name_tables_below(error: NotATableError) -> None:
     if tables:
         more = ", …" if len(tables) > MOST_NAMED else ""
         names = ", ".join(tables[:MOST_NAMED])
-        error.hint = "; ".join(text for text in (error.hint, f"tables below it: {names}{more}") if text)
+        hint = "; ".join(text for text in (error.hint, f"tables below it: {names}{more}") if text)
+        error.texts = error.message, error.where, hint
 
 
 def _print_error(

@@ -19,7 +19,7 @@ from lakefold_ingest.spark.file_layout import FileLayout
 from lakefold_ingest.spark.sink import Sink, SinkMode, sink_merge
 from lakefold_ingest.spark.small_batches import MOST_ROWS
 from lakefold_reader.spark.option_values import size
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     import os
@@ -122,4 +122,4 @@ def _file_size(given: int | str | None) -> int | None:
         return size(given)
     except ValueError as error:
         message = f"{given!r} is not a size: give {error}"
-        raise InvalidError(message, where="target_file_size") from error
+        raise InvalidError(message, where=OptionName("target_file_size")) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold.errors import SettingError
+from lakefold_table.errors import OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,5 +37,7 @@ def open_port(
         )
     except OSError as error:
         message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
-        hint = "set http_port to a free port, or to 0 for none; http_host must be an address of this machine"
-        raise SettingError(message, where="http_port", hint=hint) from error
+        port_option, host_option = OptionName("http_port"), OptionName("http_host")
+        free = " to a free port, or to 0 for none; "
+        hint = "set ", port_option, free, host_option, " must be an address of this machine"
+        raise SettingError(message, where=port_option, hint=hint) from error

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from lakefold.console.masking import MASK
 from lakefold.errors import SettingError
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Settings(BaseModel):
         message = "no brokers are set, and `lakefold up` has started none in this folder"
         given = f"--bootstrap-servers, {PREFIX}BOOTSTRAP_SERVERS, or Spark's kafka.bootstrap.servers"
         hint = f"run `lakefold up`, or set {given}"
-        raise SettingError(message, where="bootstrap_servers", hint=hint)
+        raise SettingError(message, where=OptionName("bootstrap_servers"), hint=hint)
 
     def kafka_config(self) -> KafkaConfig:
         """Returns the brokers and librdkafka's options. Raises `SettingError` if no brokers are set."""

@@ -18,7 +18,7 @@ from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings
 from lakefold.console.output import print_json
 from lakefold.console.settings import SHARED, Settings
 from lakefold.errors import SettingError
-from lakefold_table.errors import GapError
+from lakefold_table.errors import GapError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +228,7 @@ def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | PartitionShare
             f"the ordinal {ordinal} is too high for partitions {partitions}: the highest is {replicas - 1}"
         )
         hint = f"set N of ordinal/N to the number of processes; the host of this one is {hostname}"
-        raise SettingError(message, where="partitions", hint=hint)
+        raise SettingError(message, where=OptionName("partitions"), hint=hint)
     return PartitionShare(ordinal, replicas)
 
 
@@ -241,4 +241,4 @@ def _ordinal(settings: Settings, hostname: str) -> int:
         f"partitions {settings.partitions} needs an ordinal, and the host's name {hostname} ends in no number"
     )
     hint = "run it as a StatefulSet, or set --ordinal or LAKEFOLD_ORDINAL: 0 for the first process"
-    raise SettingError(message, where="ordinal", hint=hint)
+    raise SettingError(message, where=OptionName("ordinal"), hint=hint)

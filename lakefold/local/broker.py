@@ -27,7 +27,7 @@ from lakefold.local.jars import fetch_jars
 from lakefold.local.java import find_java
 from lakefold.local.kill_on_exit import KillOnExit
 from lakefold.local.ports import free_port, is_free
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import OptionName, RetryError
 
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Options for a JVM that starts fast and is small. The second compiler would only slow the start down."""
@@ -205,7 +205,9 @@ class Broker:
             ports["port"] = self._chosen_port
             if not is_free(self._chosen_port):
                 message = f"port {self._chosen_port} is in use"
-                raise SetupError(message, where="port", hint="choose another port, or 0 for a free one")
+                raise SetupError(
+                    message, where=OptionName("port"), hint="choose another port, or 0 for a free one"
+                )
         for name in ("port", "controller_port"):
             if name not in ports or not is_free(ports[name]):
                 ports[name] = free_port()

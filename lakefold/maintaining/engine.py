@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def engine_of(name: str, threads: int) -> RewriteEngine:
         return OnSpark(session_for("lakefold maintenance"), limits)
     if name != HERE:
         hint = f"the engines are: {', '.join(ENGINES)}"
-        raise InvalidError(f"there is no engine {name!r}", where="engine", hint=hint)
+        raise InvalidError(f"there is no engine {name!r}", where=OptionName("engine"), hint=hint)
     from lakefold_maintenance.rewriting.engines import InProcess
 
     return InProcess(limits)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_committer.tables.branches import located
-from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.errors import InvalidError, LakefoldError, OptionName
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ListsFolders
@@ -104,7 +104,7 @@ def _stored_tables(
     storage = open_storage(root, storage_options)
     if not isinstance(storage, ListsFolders):
         message = f"the tables below {root} can't be listed"
-        raise InvalidError(message, where="roots", hint="name the tables instead")
+        raise InvalidError(message, where=OptionName("roots"), hint="name the tables instead")
     folders, wanted = _version_folders(BUILT_IN), _version_folders(formats)
     waiting = deque([""])
     for _ in range(_FOLDERS):

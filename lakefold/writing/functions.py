@@ -15,7 +15,7 @@ from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batch_writer import BatchWriter
 from lakefold_ingest.writer.batching import BatchLimits
 from lakefold_ingest.writing.batch import put_batch
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     import os
@@ -155,7 +155,7 @@ def delete_operation(
         return delete_keys(RowSource(rows).table(), keys, source)
     raise InvalidError(
         "a delete needs either a predicate, or the key columns and rows with the keys",
-        where="where",
+        where=OptionName("where"),
         hint='give where="id = 3", or keys=["id"] and rows',
     )
 

@@ -12,9 +12,9 @@ from lakefold.console.settings import Settings, read_settings
 from lakefold_ingest.formats import read_properties
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.options.write_options import WRITE_OPTIONS
-from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.proposals.key import APP_ID, Key, new_key
 from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 
@@ -182,8 +182,10 @@ def batch_key(app_id: str | None, batch_id: int | None) -> Key:
     if app_id is None and batch_id is None:
         return new_key()
     if app_id is None or batch_id is None:
-        lacking = "app_id" if app_id is None else "batch_id"
-        raise InvalidError("app_id and batch_id are a key together", where=lacking, hint="give both, or none")
+        batch = OptionName("batch_id")
+        lacking = APP_ID if app_id is None else batch
+        message = APP_ID, " and ", batch, " are a key together"
+        raise InvalidError(message, where=lacking, hint="give both, or none")
     return Key(app_id, batch_id)
 
 
@@ -215,7 +217,7 @@ def check_kinds(given: Mapping[str, object]) -> None:
         others = [name for name, value in properties.items() if not isinstance(value, str)]
         if others:
             message = f"the value of {others[0]!r} is not a text"
-            raise InvalidError(message, where="commit_properties", hint="give texts")
+            raise InvalidError(message, where=OptionName("commit_properties"), hint="give texts")
 
 
 def _python_name(spark_name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, Text
 from lakefold_table.position import Fingerprint, Position
 from lakefold_table.values import value
 
@@ -204,6 +204,6 @@ class RefusedError(InvalidError):
 
     exit_code = 3
 
-    def __init__(self, message: str, *, outcome: Outcome, where: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, outcome: Outcome, where: str = "", hint: Text = "") -> None:
         super().__init__(message, where=where, hint=hint)
         self.outcome = outcome

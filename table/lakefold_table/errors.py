@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -38,21 +39,53 @@ def _without_middle(text: str, most: int) -> str:
     return f"{text[:most]}…({len(text) - 2 * most} more characters)…{text[-most:]}"
 
 
+class OptionName(str):
+    """An option in a text of an error, by its parameter in Python. See `options_named`."""
+
+    __slots__ = ()
+
+
+Text = str | tuple[str, ...]
+"""A text of an error. It is in parts if one of them is an `OptionName`."""
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def shown_text(text: Text, names: Mapping[str, str] = _NO_NAMES) -> str:
+    """Returns the text with its options by `names`, which are by those in Python, else as in Python."""
+    parts = (text,) if isinstance(text, str) else text
+    return "".join(names.get(part, part) if isinstance(part, OptionName) else part for part in parts)
+
+
 class LakefoldError(Exception):
     """The base of every error that Lakefold raises on purpose.
 
     `message` says what is wrong, `where` names the location (a path, a position, a setting; may be empty),
     `hint` says what to do about it (may be empty). These are whole; as a text the error is `shortened`.
+    `texts` has them in parts, and `names` the names of options in them, by those in Python.
     `exit_code` is the exit code of a command that fails with it.
     """
 
     exit_code = 1
+    names: Mapping[str, str] = _NO_NAMES
 
-    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+    def __init__(self, message: Text, *, where: Text = "", hint: Text = "") -> None:
         super().__init__(message, where, hint)
-        self.message = message
-        self.where = where
-        self.hint = hint
+        self.texts = message, where, hint
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return shown_text(self.texts[0], self.names)
+
+    @property
+    def where(self) -> str:
+        """The location, empty if there is none."""
+        return shown_text(self.texts[1], self.names)
+
+    @property
+    def hint(self) -> str:
+        """What to do about it, empty if that is not known."""
+        return shown_text(self.texts[2], self.names)
 
     @property
     def reason(self) -> str:
@@ -65,22 +98,11 @@ class LakefoldError(Exception):
 
 @contextmanager
 def options_named(names: Mapping[str, str]) -> Iterator[None]:
-    """Gives the options in errors of the block the names by which a user gave them: `names` by Python's.
-
-    Names without an underscore are replaced only if the error is about that option: they are words as well.
-    """
+    """Has errors of the block show options by the names by which a user gave them: `names` by Python's."""
     try:
         yield
     except LakefoldError as error:
-        known = "|".join(name for name in names if "_" in name)
-        pattern = re.compile(rf"(?<![\w/.-])({known})(?![\w/-])") if known else None
-        for part in ("where", "hint", "message"):
-            text: str = getattr(error, part)
-            if part == "where" and text in names:
-                text = names[text]
-            elif pattern is not None:
-                text = pattern.sub(lambda name: names[name[1]], text)
-            setattr(error, part, text)
+        error.names = names
         raise
 
 

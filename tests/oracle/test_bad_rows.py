@@ -145,7 +145,7 @@ KEYS = ("id", "offset")
 def test_a_key_is_none_of_the_columns_that_bad_rows_keep(operation: Callable[[pa.Table], object]) -> None:
     with pytest.raises(InvalidError, match="offset can't be a key of the table and a column that") as caught:
         operation(with_source(MIXED))
-    assert caught.value.where == "keys, badRecordsColumns"
+    assert caught.value.where == "keys, bad_records_columns"
 
 
 def test_a_row_in_an_event_of_debezium_s_may_have_a_key_that_is_named_as_a_column_beside_it() -> None:
@@ -155,7 +155,7 @@ def test_a_row_in_an_event_of_debezium_s_may_have_a_key_that_is_named_as_a_colum
 def test_a_column_that_bad_rows_should_keep_is_in_the_batch(folding: Folding) -> None:
     with pytest.raises(InvalidError, match="nope is not in the batch") as caught:
         append_source(RowSource(MIXED), leaves_rows_out=True, source_columns=("nope",))
-    assert caught.value.where == "badRecordsColumns"
+    assert caught.value.where == "bad_records_columns"
     with pytest.raises(InvalidError, match="no table is named") as caught:
         folding.settings(bad_records_columns=("topic",))  # type: ignore[arg-type]  # as above
     assert caught.value.where == "bad_records_columns"

@@ -108,7 +108,7 @@ FAULTS: Final[dict[str, tuple[Batch, str]]] = {
     ),
     "an order that the batch lacks": (
         Batch(ONE.drop_columns(["at"]), order_by="at"),
-        "order_by names at, which is not in the batch",
+        "the order names at, which is not in the batch",
     ),
     "a key without a value": (Batch(NO_KEY), "key column id has no value"),
     "a key that the table lacks": (Batch(UNKNOWN_COLUMN, keys=("more",)), "key more is not in the table"),

@@ -99,7 +99,7 @@ def test_all_columns_that_are_missing_are_named() -> None:
     assert error.value.where == "here"
     assert error.value.message.split("; ") == [
         "key k is not in the batch",
-        "order_by names t, which is not in the batch",
+        "the order names t, which is not in the batch",
         "the update names y, which is not in the table",
         "the update of rows not matched by the source names z, which is not in the table",
     ]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.cli import run
 from lakefold.spark_format import LakefoldFormat
+from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders
 from lakefold_ingest.merge.modes import merge_of
+from lakefold_ingest.operations.keyed_parts import PartFault
 from lakefold_ingest.options.write_options import SPARK_NAMES
 from lakefold_table.errors import InvalidError, options_named
 
@@ -56,12 +60,19 @@ def test_a_verb_names_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "when_" not in said
 
 
-def test_names_are_replaced_as_whole_words_and_not_in_paths() -> None:
-    names = {"order_by": "orderBy", "keys": "--keys"}
-    path = "file:///lake/order_by"
-    with pytest.raises(InvalidError) as raised, options_named(names):
-        raise InvalidError("keys in reorder_by", where=path, hint='order_by="a", or order_by.')
-    error = raised.value
-    assert "" not in SPARK_NAMES
-    assert (error.message, error.where) == ("keys in reorder_by", path)
-    assert error.hint == 'orderBy="a", or orderBy.'
+def test_only_options_are_named_and_not_columns_of_the_same_name() -> None:
+    with pytest.raises(InvalidError) as raised, options_named(SPARK_NAMES):
+        check_orders(pa.schema({"order_by": pa.list_(pa.int64())}))
+    assert raised.value.message == "rows can't be ordered by order_by, which is list<item: int64>"
+    assert raised.value.where == "orderBy"
+
+
+def test_a_fault_of_a_task_names_options_as_the_user_of_its_driver() -> None:
+    rows = pa.table({"id": pa.array([1, 1], pa.int64())})
+    with pytest.raises(InvalidError) as raised:
+        BatchKeys(rows, "memory://named").check_unique()
+    fault = pickle.loads(pickle.dumps(PartFault.of(raised.value)))  # noqa: S301 - as Spark hands it on
+    with pytest.raises(InvalidError, match="in orderBy: the last row counts"), options_named(SPARK_NAMES):
+        raise fault.error()
+    with pytest.raises(InvalidError, match="in order_by: the last row counts"):
+        raise PartFault.read(fault.text).error()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.cdc.debezium_types import DebeziumType, named_types
 from lakefold_ingest.merge.clauses import check_names, names_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -82,13 +82,15 @@ class ChangeFormat:
         if (self.envelope is ChangeEnvelope.PLAIN) != (self.operation_column is not None):
             message = "changes need either the column with their operations or an envelope"
             hint = "name the column, or an envelope: debezium, delta or lakefold"
-            raise InvalidError(message, where="operation_column", hint=hint)
+            raise InvalidError(message, where=OptionName("operation_column"), hint=hint)
         if self.debezium_types and self.envelope is not ChangeEnvelope.DEBEZIUM:
             hint = "give envelope=debezium, or leave them out"
-            raise InvalidError("these events are not Debezium's", where="debeziumTypes", hint=hint)
+            raise InvalidError(
+                "these events are not Debezium's", where=OptionName("debezium_types"), hint=hint
+            )
         if self.operation_column in self.keys:
             message = f"{self.operation_column} says what happens to a row, so it can't be a key"
-            raise InvalidError(message, where="operation_column")
+            raise InvalidError(message, where=OptionName("operation_column"))
 
     @property
     def is_feed(self) -> bool:
@@ -117,10 +119,12 @@ def change_format(
     known = ChangeEnvelope.PLAIN.value if envelope is None else envelope.strip().lower()
     if known not in set(ChangeEnvelope):
         hint = f"give one of {', '.join(ChangeEnvelope)}"
-        raise InvalidError(f"there is no envelope {envelope!r}", where="envelope", hint=hint)
+        raise InvalidError(f"there is no envelope {envelope!r}", where=OptionName("envelope"), hint=hint)
     if operations and operation_column is None:
         message = "they are the values of an operation column, and none is named"
-        raise InvalidError(message, where="operations", hint="name it in operation_column")
+        raise InvalidError(
+            message, where=OptionName("operations"), hint=("name it in ", OptionName("operation_column"))
+        )
     effects = dict(PLAIN_OPERATIONS)
     if operations:
         meanings = {value.strip().lower(): word.strip().lower() for value, word in operations.items()}
@@ -128,7 +132,7 @@ def change_format(
         if wrong:
             hint = 'give operations={"I": "upsert", "D": "delete"}, for example'
             message = f"no operation of an event is called {', '.join(wrong)}"
-            raise InvalidError(message, where="operations", hint=hint)
+            raise InvalidError(message, where=OptionName("operations"), hint=hint)
         effects = {value: PLAIN_OPERATIONS[word] for value, word in meanings.items()}
     return ChangeFormat(
         names_of(keys, "keys"),

@@ -28,7 +28,7 @@ from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, conve
 from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
 from lakefold_ingest.rows.fitting import plain_field
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -68,7 +68,7 @@ def read_debezium(
     op = column_at(envelopes, OP)
     if op is None:
         hint = "the rows have the columns op, before and after, or payload, or value as JSON"
-        raise InvalidError("no column op is in the batch", where="envelope", hint=hint)
+        raise InvalidError("no column op is in the batch", where=OptionName("envelope"), hint=hint)
     op = op.cast(pa.string()).combine_chunks()
     _refuse_truncates(op)
     ignored = mask(pc.equal(op, MESSAGE))
@@ -96,7 +96,7 @@ def _refuse_truncates(op: pa.Array) -> None:
             "Debezium's skipped.operations has t by default"
         )
         message = f"event {truncates[0]} of the batch truncates its source, which is not applied to the table"
-        raise InvalidError(message, where="envelope", hint=hint)
+        raise InvalidError(message, where=OptionName("envelope"), hint=hint)
 
 
 def _with_rows(envelopes: pa.Table, rows: pa.Table) -> pa.Table:
@@ -203,7 +203,7 @@ def _images(before: pa.Table, after: pa.Table, is_delete: Mask, keys: pa.Table |
             key = _cast(keys.column(name).combine_chunks(), kind, name)
             columns[name] = pc.coalesce(columns[name], key)
     if not columns:
-        raise InvalidError("before and after have no columns", where="envelope")
+        raise InvalidError("before and after have no columns", where=OptionName("envelope"))
     return pa.table(columns)
 
 
@@ -229,7 +229,7 @@ def _fields_of(column: pa.ChunkedArray, name: str) -> pa.Table:
     """Returns the fields of a struct as columns; those of a null are null. Raises `InvalidError`."""
     if not types.is_struct(column.type):
         hint = "parse it, or give the whole message as the column value"
-        raise InvalidError(f"{name} is {column.type}, not a struct", where="envelope", hint=hint)
+        raise InvalidError(f"{name} is {column.type}, not a struct", where=OptionName("envelope"), hint=hint)
     array = column.combine_chunks()
     return pa.table({field.name: pc.struct_field(array, [index]) for index, field in enumerate(array.type)})
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.rows.row_faults import RowFaults, find_faults
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -59,7 +59,7 @@ def named_types(given: Mapping[str, str] | None) -> dict[str, DebeziumType]:
         if known is None:
             hint = f"give one of {', '.join(_READ)}; a Decimal with its scale, as Decimal(2)"
             raise InvalidError(
-                f"there is no type {text!r} (column {column})", where="debeziumTypes", hint=hint
+                f"there is no type {text!r} (column {column})", where=OptionName("debezium_types"), hint=hint
             )
         result[column] = known
     return result
@@ -122,7 +122,11 @@ def _converted(
             # Who made the columns has converted it.
             return column
         message = f"it is {column.type}, which a {kind} of Debezium never is"
-        raise InvalidError(message, where=name, hint="name its type in debeziumTypes, or leave it out there")
+        raise InvalidError(
+            message,
+            where=name,
+            hint=("name its type in ", OptionName("debezium_types"), ", or leave it out there"),
+        )
 
     def read(part: pa.Array) -> pa.Array:
         values = _READ[kind.name](part, kind)

@@ -17,7 +17,7 @@ from lakefold_ingest.cdc.change_format import (
     ChangeFormat,
     EventEffect,
 )
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -122,12 +122,14 @@ def order_of(
         if images is not None and name in images.column_names:
             if column is not None:
                 message = f"{path} is in the envelope, and a column {name} is in the row"
-                raise InvalidError(message, where="order_by", hint="order the events by another column")
+                raise InvalidError(
+                    message, where=OptionName("order_by"), hint="order the events by another column"
+                )
             column = images.column(name) if path == name else None
         if column is None and not may_lack:
             known = ", ".join(dict.fromkeys([*envelopes.column_names, *(images or envelopes).column_names]))
             hint = f"the columns are {known}; fields of structs are named as source.lsn"
-            raise InvalidError(f"{path} is not in the batch", where="order_by", hint=hint)
+            raise InvalidError(f"{path} is not in the batch", where=OptionName("order_by"), hint=hint)
         columns[name] = pa.nulls(envelopes.num_rows, pa.int64()) if column is None else column
     if not columns:
         return pa.table({"none": pa.nulls(envelopes.num_rows)}).select([])

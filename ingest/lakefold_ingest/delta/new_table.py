@@ -33,7 +33,7 @@ from lakefold_table.delta.table_features.table_properties import (
     added_features,
     checked_properties,
 )
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +91,9 @@ def _properties(settings: TableSettings) -> Mapping[str, str]:
     if not settings.stable_row_ids:
         return properties
     if properties.get(ROW_TRACKING, "true").lower() != "true":
-        message = f"stable_row_ids enables {ROW_TRACKING}, which is given as {properties[ROW_TRACKING]}"
-        raise InvalidError(message, where="stable_row_ids", hint="leave one of them out")
+        enables = f" enables {ROW_TRACKING}, which is given as {properties[ROW_TRACKING]}"
+        message = (OptionName("stable_row_ids"), enables)
+        raise InvalidError(message, where=OptionName("stable_row_ids"), hint="leave one of them out")
     return {**properties, ROW_TRACKING: "true"}
 
 

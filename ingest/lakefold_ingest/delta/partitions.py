@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,15 +23,15 @@ def check_partition_columns(names: Sequence[str], columns: pa.Schema) -> None:
     for name in names:
         if name not in columns.names:
             hint = f"the columns are {', '.join(columns.names)}"
-            raise InvalidError(f"there is no column {name!r}", where="partition_by", hint=hint)
+            raise InvalidError(f"there is no column {name!r}", where=OptionName("partition_by"), hint=hint)
         if types.is_nested(columns.field(name).type) and not types.is_dictionary(columns.field(name).type):
             message = f"{name} is {columns.field(name).type}, and files can't be partitioned by that"
-            raise InvalidError(message, where="partition_by", hint="name columns of simple types")
+            raise InvalidError(message, where=OptionName("partition_by"), hint="name columns of simple types")
     if len(set(names)) < len(names):
-        raise InvalidError("a column is named twice", where="partition_by")
+        raise InvalidError("a column is named twice", where=OptionName("partition_by"))
     if names and len(names) == len(columns):
         hint = "leave one column out: data files need one"
-        raise InvalidError("these are all columns", where="partition_by", hint=hint)
+        raise InvalidError("these are all columns", where=OptionName("partition_by"), hint=hint)
 
 
 def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:

@@ -14,7 +14,7 @@ from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_reader.lance.fragments import added_fragments
 from lakefold_reader.lance.versions import head_of
 from lakefold_reader.versions.stray_files import missing
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
@@ -64,7 +64,7 @@ class LanceWriting:
         """See `WriterFormat.creation`."""
         if settings.partition_by:
             hint = 'leave it out, or give format="delta"'
-            raise InvalidError("Lance tables have no partitions", where="partition_by", hint=hint)
+            raise InvalidError("Lance tables have no partitions", where=OptionName("partition_by"), hint=hint)
         if settings.table_properties:
             names, hint = ", ".join(settings.table_properties), 'leave them out, or give format="delta"'
             raise InvalidError("Lance tables have no such properties", where=names, hint=hint)

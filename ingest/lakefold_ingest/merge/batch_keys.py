@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.rows.row_faults import BadRowsError
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ABSENT = -1
 EXAMPLES = 3
 """How many keys or rows an error shows."""
-KEY, ORDER = "key", "order_by"
+KEY, ORDER = "key", OptionName("order_by")
 """What a column without nulls is for."""
 _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
     types.is_boolean,
@@ -116,7 +116,11 @@ class BatchKeys:
             rows=int(counts[repeated].sum()),
             examples=examples,
             where=self._where,
-            hint="name the column that orders the rows of a key in order_by: the last row counts",
+            hint=(
+                "name the column that orders the rows of a key in ",
+                ORDER,
+                ": the last row counts",
+            ),
         )
 
     def last_rows(self, order: pa.Table) -> Indices:
@@ -167,8 +171,12 @@ def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Seque
         shown = list(dict.fromkeys([*keys, name]))
         examples = rows.select(shown).take(pa.array(missing[:EXAMPLES])).to_pylist()
         raise BadKeysError(
-            f"the {role} column {name} has no value (null or NaN) in {missing.size} rows of the batch, "
-            f"such as row {missing[0]} ({_shown(examples[0])})",
+            (
+                "the ",
+                role,
+                f" column {name} has no value (null or NaN) in {missing.size} rows of the batch, ",
+                f"such as row {missing[0]} ({_shown(examples[0])})",
+            ),
             columns=[name],
             rows=missing.size,
             examples=examples,
@@ -187,7 +195,7 @@ def check_orders(columns: pa.Schema) -> None:
         except pa.ArrowException as error:
             message = f"rows can't be ordered by {field.name}, which is {field.type}"
             hint = "order them by numbers, booleans, texts, bytes, dates or times"
-            raise InvalidError(message, where="order_by", hint=hint) from error
+            raise InvalidError(message, where=ORDER, hint=hint) from error
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -24,7 +24,7 @@ from lakefold_table.delta.predicates.conditions import (
     parse_condition,
 )
 from lakefold_table.delta.table_features.text_types import TextType, in_full
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,4 +109,4 @@ def _chars(
 def _unequal(expression: str, column: str, length: TextType) -> InvalidError:
     message = f"{expression!r} compares {column}, which is {length.name}, with a text without its spaces"
     hint = f"compare rtrim({column}) with the text without spaces at its end"
-    return InvalidError(message, where="clauses", hint=hint)
+    return InvalidError(message, where=OptionName("clauses"), hint=hint)

@@ -13,7 +13,7 @@ from lakefold_ingest.merge.clauses import (
     NotMatchedBySourceUpdate,
     NotMatchedInsert,
 )
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,9 @@ def _condition(text: str) -> str | None:
 
 
 def _without_update(first: str, second: str) -> InvalidError:
-    hint = f'{second}="true" updates all rows of its kind'
+    update = OptionName(second)
     return InvalidError(
-        "one of them has no meaning without the other", where=f"{first} and {second}", hint=hint
+        "one of them has no meaning without the other",
+        where=(OptionName(first), " and ", update),
+        hint=(update, '="true" updates all rows of its kind'),
     )

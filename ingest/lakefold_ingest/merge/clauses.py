@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -97,7 +97,9 @@ class Merge:
     def __post_init__(self) -> None:
         check_names(self.keys, self.order_by)
         if not self.clauses:
-            raise InvalidError("no clause is given", where="clauses", hint="leave it out for an upsert")
+            raise InvalidError(
+                "no clause is given", where=OptionName("clauses"), hint="leave it out for an upsert"
+            )
         for clause in self.clauses:
             _check_clause(clause)
         for kind in (self.matched, self.inserts, self.by_source):
@@ -105,7 +107,7 @@ class Merge:
                 if clause.condition is None:
                     raise InvalidError(
                         f"{kind[number + 1]} can never be reached, because {clause} has no condition",
-                        where="clauses",
+                        where=OptionName("clauses"),
                         hint="only the last clause of its kind may leave out the condition",
                     )
 
@@ -152,7 +154,9 @@ class Merge:
         faults = [f"key {name} is not in the batch" for name in self.keys if name not in batch]
         faults += [f"key {name} is not in the table" for name in self.keys if name not in table]
         faults += [
-            f"order_by names {name}, which is not in the batch" for name in self.order_by if name not in batch
+            f"the order names {name}, which is not in the batch"
+            for name in self.order_by
+            if name not in batch
         ]
         for clause in self.clauses:
             if isinstance(clause, MatchedUpdate):
@@ -185,34 +189,38 @@ def _is_named(column: str, conditions: Iterable[str]) -> bool:
 def _check_clause(clause: object) -> None:
     if not isinstance(clause, Clause):
         hint = "give lakefold.MatchedUpdate(), for example"
-        raise InvalidError(f"{clause!r} is not a clause", where="clauses", hint=hint)
+        raise InvalidError(f"{clause!r} is not a clause", where=OptionName("clauses"), hint=hint)
     if isinstance(clause, MatchedUpdate) and clause.columns == ():
         raise InvalidError(
-            "an update names no column", where="clauses", hint="leave out columns for all of them"
+            "an update names no column", where=OptionName("clauses"), hint="leave out columns for all of them"
         )
     if isinstance(clause, NotMatchedBySourceUpdate):
         assignments: object = clause.assignments
         if not isinstance(assignments, Mapping) or not assignments:
             raise InvalidError(
                 "an update of rows that are not matched by the source assigns nothing",
-                where="clauses",
+                where=OptionName("clauses"),
                 hint='give assignments={"active": "false"}, for example',
             )
     if clause.condition is not None and not isinstance(clause.condition, str):
         message = f"{clause.condition!r} is not a condition"  # type: ignore[unreachable] # by callers that check types
-        raise InvalidError(message, where="clauses", hint="give a text of SQL")
+        raise InvalidError(message, where=OptionName("clauses"), hint="give a text of SQL")
     if clause.condition is not None and not clause.condition.strip():
-        raise InvalidError(f"the condition of {clause} is empty", where="clauses", hint="leave it out")
+        raise InvalidError(
+            f"the condition of {clause} is empty", where=OptionName("clauses"), hint="leave it out"
+        )
 
 
 def check_names(keys: Sequence[str], order_by: Sequence[str]) -> None:
     """Raises `InvalidError` if no key column is named, or a key or an ordering column is named twice."""
     if not keys:
-        raise InvalidError("no key column is named", where="keys", hint="name those that identify a row")
+        raise InvalidError(
+            "no key column is named", where=OptionName("keys"), hint="name those that identify a row"
+        )
     for name, columns in (("keys", keys), ("order_by", order_by)):
         twice = [column for column, count in Counter(columns).items() if count > 1]
         if twice:
-            raise InvalidError(f"{', '.join(twice)} is named twice", where=name)
+            raise InvalidError(f"{', '.join(twice)} is named twice", where=OptionName(name))
 
 
 def check_not_nested(keys: Iterable[str], columns: Collection[str]) -> None:
@@ -222,25 +230,26 @@ def check_not_nested(keys: Iterable[str], columns: Collection[str]) -> None:
         if dot and key not in columns and parent in columns:
             raise InvalidError(
                 f"{key} is a field of the column {parent}: keys are whole columns, and can't be in structs",
-                where="keys",
+                where=OptionName("keys"),
                 hint=f"give the batch and the table a column with the values of {key}, and name that one",
             )
 
 
-def names_of(columns: str | Iterable[str] | None, where: str) -> tuple[str, ...]:
+def names_of(columns: str | Iterable[str] | None, option: str) -> tuple[str, ...]:
     """Returns columns that were given as a single name, as several, or as None. Raises `InvalidError`."""
     if columns is None:
         return ()
-    names: tuple[object, ...] = (columns,) if isinstance(columns, str) else _several(columns, where)
+    names: tuple[object, ...] = (columns,) if isinstance(columns, str) else _several(columns, option)
     if not all(isinstance(name, str) and name for name in names):
-        raise InvalidError(f"{names!r} are not names of columns", where=where, hint="give a name or several")
+        message = f"{names!r} are not names of columns"
+        raise InvalidError(message, where=OptionName(option), hint="give a name or several")
     return cast("tuple[str, ...]", names)
 
 
-def _several(columns: object, where: str) -> tuple[object, ...]:
+def _several(columns: object, option: str) -> tuple[object, ...]:
     if not isinstance(columns, Iterable):
         raise InvalidError(
-            f"{columns!r} is not a name of a column", where=where, hint="give a name or several"
+            f"{columns!r} is not a name of a column", where=OptionName(option), hint="give a name or several"
         )
     return tuple(columns)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.lance.scan.scan_errors import translated_errors
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,9 @@ def holds(
     for index, condition in enumerate(given):
         kind = values.schema.field(_name(index)).type
         if not pa.types.is_boolean(kind):
-            raise InvalidError(f"the condition {condition!r} is {kind}, not a boolean", where="clauses")
+            raise InvalidError(
+                f"the condition {condition!r} is {kind}, not a boolean", where=OptionName("clauses")
+            )
     masks = map(_mask, values.columns)
     return [None if condition is None else next(masks) for condition in conditions]
 
@@ -143,7 +145,7 @@ def _unusable(expression: str, fault: Exception, sides: Mapping[str, pa.Table]) 
     reason = fault.message if isinstance(fault, InvalidError) else str(fault)
     return InvalidError(
         f"{expression!r} can't be evaluated: {reason}",
-        where="clauses",
+        where=OptionName("clauses"),
         hint=f"write SQL in which columns are named source.x or target.x; there are {known}",
     )
 

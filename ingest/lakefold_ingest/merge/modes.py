@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.merge.clauses import UPSERT, Clause, MatchedDelete, Merge, names_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +30,12 @@ def merge_of(
     given = given or (MatchedDelete(),)
     if not all(isinstance(clause, MatchedDelete) for clause in given):
         hint = "give the condition of the rows to delete alone, or merge in the mode upsert"
-        raise InvalidError("a delete only deletes rows that are matched", where="clauses", hint=hint)
+        raise InvalidError(
+            "a delete only deletes rows that are matched", where=OptionName("clauses"), hint=hint
+        )
     merge = Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), given)
     if merge.order_by and not merge.needs_one_row:
-        raise InvalidError("rows that are deleted need no order", where="order_by", hint="leave it out")
+        raise InvalidError(
+            "rows that are deleted need no order", where=OptionName("order_by"), hint="leave it out"
+        )
     return merge

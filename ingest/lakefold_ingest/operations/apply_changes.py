@@ -19,7 +19,7 @@ from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes
 from lakefold_ingest.rows.row_faults import RowFaults
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,9 +65,9 @@ class ApplyChanges(KeepsBadRows):
     def batch_columns(self) -> BatchColumns:
         """The columns of the rows in the events. Raises `InvalidError` if JSON doesn't say their types."""
         if self._is_json:
-            hint = "give op, before and after as columns (from_json in Spark), or leave mergeSchema out"
+            hint = "give op, before and after as columns (from_json in Spark), or leave it out"
             message = "JSON doesn't say which types new columns have"
-            raise InvalidError(message, where="mergeSchema", hint=hint)
+            raise InvalidError(message, where=OptionName("merge_schema"), hint=hint)
         return BatchColumns(self._row_schema(), keys=self.format.keys)
 
     @property

@@ -14,7 +14,7 @@ from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,9 @@ class DeleteWhere:
 
     def __post_init__(self) -> None:
         if not self.where.strip():
-            hint = 'give where="true" to delete all rows'
-            raise InvalidError("the predicate is empty", where="where", hint=hint)
+            option = OptionName("where")
+            hint = "give ", option, '="true" to delete all rows'
+            raise InvalidError("the predicate is empty", where=option, hint=hint)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the deletion files and returns the envelope; None if the predicate holds for no row.

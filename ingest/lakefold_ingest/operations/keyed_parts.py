@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import view_at
@@ -23,7 +23,7 @@ from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, Text, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -51,9 +51,9 @@ class PartFault:
     `BadKeysError`.
     """
 
-    message: str
-    where: str
-    hint: str
+    message: Text
+    where: Text
+    hint: Text
     bad_columns: tuple[str, ...] = ()
     bad_rows: int = 0
     is_key: bool = False
@@ -67,15 +67,15 @@ class PartFault:
     @property
     def text(self) -> str:
         """The fault as a text."""
-        return json.dumps(astuple(self))
+        texts = shown_text(self.message), shown_text(self.where), shown_text(self.hint)
+        return json.dumps([*texts, self.bad_columns, self.bad_rows, self.is_key])
 
     @classmethod
     def of(cls, error: InvalidError) -> PartFault:
         """Returns the fault that this error reports."""
-        fault = error.message, error.where, error.hint
         if not isinstance(error, BadRowsError):
-            return cls(*fault)
-        return cls(*fault, error.columns, error.rows, isinstance(error, BadKeysError))
+            return cls(*error.texts)
+        return cls(*error.texts, error.columns, error.rows, isinstance(error, BadKeysError))
 
     def error(self, others: Iterable[PartFault] = ()) -> InvalidError:
         """Returns the error. If rows are bad, it counts those of `others` with the same columns as well."""

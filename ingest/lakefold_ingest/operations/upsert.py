@@ -26,7 +26,7 @@ from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,13 +177,13 @@ def check_waits(settings: WriteSettings) -> None:
     if settings.sort_by:
         message = "it is for rows that are appended"
         raise InvalidError(
-            message, where="sort_by", hint="leave it out: other modes order rows by themselves"
+            message, where=OptionName("sort_by"), hint="leave it out: other modes order rows by themselves"
         )
     if settings.wait != "commit":
         raise InvalidError(
             "upserts and deletes have to wait for their outcome, because they are built again if others "
             "changed the same rows meanwhile",
-            where="wait",
+            where=OptionName("wait"),
             hint='give wait="commit", or leave it out',
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, Final
 
 from lakefold_log.write.producer import transaction_uuid
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
+APP_ID: Final = OptionName("app_id")
 MAX_APP_ID = 200
 MAX_BATCH_ID = 2**64 - 1
 
@@ -32,7 +33,7 @@ class Key:
             is_number = isinstance(number, Integral) and not isinstance(number, bool)
             if not is_number or not 0 <= number <= MAX_BATCH_ID:
                 message = f"{self.batch_id!r} can't be a batch id"
-                raise InvalidError(message, where="batch_id", hint="batches count from 0")
+                raise InvalidError(message, where=OptionName("batch_id"), hint="batches count from 0")
 
     def uuid(self, table: str) -> str:
         """Returns the uuid of the transaction for the canonical URI `table`: the same in each process."""
@@ -52,10 +53,10 @@ def new_key() -> Key:
 def check_app_id(app_id: str) -> None:
     """Raises `InvalidError` if this can't name an app: it is empty, too long or not printable."""
     if not isinstance(app_id, str):
-        raise InvalidError(f"{app_id!r} can't be an app id", where="app_id", hint="give a text")
+        raise InvalidError(f"{app_id!r} can't be an app id", where=APP_ID, hint="give a text")
     if not app_id or len(app_id) > MAX_APP_ID or not app_id.isprintable() or app_id != app_id.strip():
         raise InvalidError(
             f"{app_id[:MAX_APP_ID]!r} can't be an app id",
-            where="app_id",
+            where=APP_ID,
             hint=f"give from 1 to {MAX_APP_ID} printable characters that stay the same when the job restarts",
         )

@@ -19,7 +19,7 @@ from pyarrow import types
 
 from lakefold_ingest.rows.json_values import check_depth
 from lakefold_ingest.rows.text_lengths import limited
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
 from lakefold_table.lance.schemas.arrow_types import storage_of
 from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME
@@ -31,8 +31,9 @@ _DECIMAL_BYTES = 16
 _HINT = "rename, cast or drop these columns before; names are case-sensitive"
 _ABSENT = "is not in the table"
 _NEW_HINT = (
-    "rename, cast or drop these columns before, or have new ones added to the table by the option "
-    "mergeSchema (merge_schema in Python); names are case-sensitive"
+    "rename, cast or drop these columns before, or have new ones added to the table by ",
+    OptionName("merge_schema"),
+    "; names are case-sensitive",
 )
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.json_values import check_json, is_json, surely_refused
 from lakefold_ingest.rows.source_columns import own_rows
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,13 +45,13 @@ class BadRowsError(InvalidError):
 
     def __init__(
         self,
-        message: str,
+        message: Text,
         *,
         columns: Sequence[str],
         rows: int,
         examples: Sequence[dict[str, object]],
-        where: str = "",
-        hint: str = "",
+        where: Text = "",
+        hint: Text = "",
     ) -> None:
         super().__init__(message, where=where, hint=hint)
         self.columns = tuple(columns)
@@ -121,8 +121,10 @@ def bad_rows_error(bad: pa.Table, where: str) -> BadRowsError:
         rows=bad.num_rows,
         examples=[json.loads(text) for text in bad.column("row").slice(0, EXAMPLES).to_pylist()],
         where=where,
-        hint="correct or leave out such rows, or have them written to another table by badRecords "
-        "(bad_records in Python)",
+        hint=(
+            "correct or leave out such rows, or have them written to another table by ",
+            OptionName("bad_records"),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ def check_order(columns: pa.Schema, sort_by: Sequence[str]) -> None:
     """Raises `InvalidError` if rows with these columns can't be sorted by those of `sort_by`."""
     missing = [name for name in sort_by if name not in columns.names]
     if missing:
-        raise InvalidError(f"{', '.join(missing)} is not in the batch", where="sort_by")
+        raise InvalidError(f"{', '.join(missing)} is not in the batch", where=OptionName("sort_by"))
     if not sort_by:
         return
     rows = columns.empty_table().select(list(sort_by))
@@ -31,7 +31,7 @@ def check_order(columns: pa.Schema, sort_by: Sequence[str]) -> None:
         except pa.ArrowException as error:
             message = f"rows can't be sorted by {name}: {error}"
             raise InvalidError(
-                message, where="sort_by", hint="name columns of numbers, texts or times"
+                message, where=OptionName("sort_by"), hint="name columns of numbers, texts or times"
             ) from error
 
 

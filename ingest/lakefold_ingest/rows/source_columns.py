@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ def own_columns(given: pa.Schema, source: Sequence[str]) -> pa.Schema:
     missing = [name for name in source if name not in given.names]
     if missing:
         message = f"{', '.join(missing)} is not in the batch"
-        raise InvalidError(message, where="badRecordsColumns", hint="names are case-sensitive")
+        raise InvalidError(message, where=OptionName("bad_records_columns"), hint="names are case-sensitive")
     return given if not source else given.empty_table().drop_columns(list(source)).schema
 
 
@@ -31,7 +31,11 @@ def check_keys(keys: Collection[str], source: Sequence[str]) -> None:
     both = [name for name in source if name in keys]
     if both:
         message = f"{', '.join(both)} can't be a key of the table and a column that only bad rows keep"
-        raise InvalidError(message, where="keys, badRecordsColumns", hint="name it in one of them")
+        raise InvalidError(
+            message,
+            where=(OptionName("keys"), ", ", OptionName("bad_records_columns")),
+            hint="name it in one of them",
+        )
 
 
 def own_rows(given: pa.Table, source: Sequence[str], kept: Collection[str] = ()) -> pa.Table:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.unused_files import remove_files
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError, InvalidError, Text
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage
 
@@ -74,7 +74,7 @@ class TaskRows:
     rows: int
     size: int
     seconds: float
-    fault: tuple[str, str, str] | None = None
+    fault: tuple[Text, Text, Text] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,7 @@ class RowStage:
                 rest = self.schema.empty_table()
         except InvalidError as error:
             self._remove(files, error.message)
-            fault = error.message, error.where, error.hint
-            return TaskRows(b"", (), 0, 0, time.perf_counter() - start, fault)
+            return TaskRows(b"", (), 0, 0, time.perf_counter() - start, error.texts)
         except BaseException:
             self._remove(files, "its task failed")
             raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.spark.small_batches import MOST_ROWS
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +36,15 @@ class FileLayout:
         given = {name: value for name, value in targets.items() if value is not None}
         for name, value in given.items():
             if value <= 0:
-                raise InvalidError(f"{value} is not above 0", where=name)
+                raise InvalidError(f"{value} is not above 0", where=OptionName(name))
         if len(given) > 1:
             hint = "give one of them: a file has the rows, or the bytes"
             raise InvalidError("both say how large a file is", where=", ".join(given), hint=hint)
         if not 0 <= self.driver_rows <= MOST_ROWS:
             message = f"{self.driver_rows} is not between 0 and {MOST_ROWS}"
-            raise InvalidError(message, where="driver_rows", hint="0: Spark's tasks write every batch")
+            raise InvalidError(
+                message, where=OptionName("driver_rows"), hint="0: Spark's tasks write every batch"
+            )
 
     @property
     def most_on_driver(self) -> int:
@@ -67,7 +69,7 @@ def laid_out(frame: DataFrame, rows_a_file: int | None, sort_by: tuple[str, ...]
     """
     missing = [name for name in sort_by if name not in frame.columns]
     if missing:
-        raise InvalidError(f"{', '.join(missing)} is not in the batch", where="sort_by")
+        raise InvalidError(f"{', '.join(missing)} is not in the batch", where=OptionName("sort_by"))
     if rows_a_file is None:
         yield frame.sortWithinPartitions(*sort_by) if sort_by else frame
         return

@@ -23,7 +23,7 @@ from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartF
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,4 +146,6 @@ def staged(frame: DataFrame, plan: KeyedPlan) -> Iterator[KeyedOperation | Keyed
 
 def _stage_rows(plan: KeyedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Stages the rows of a task. Yields one row that says where they are."""
-    yield pa.RecordBatch.from_pylist([asdict(plan.run(batches))], _STAGED)
+    task = plan.run(batches)
+    staged_rows = asdict(task) | {"fault": task.fault and list(map(shown_text, task.fault))}
+    yield pa.RecordBatch.from_pylist([staged_rows], _STAGED)

@@ -19,6 +19,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.log_client import open_client
 from lakefold_ingest.writing.report import BatchReport, in_version
 from lakefold_ingest.writing.sent_batches import SentBatch
@@ -59,11 +60,19 @@ class RunBatch:
         folded = report.result
         if isinstance(folded, Duplicate) and not folded.rolled_back_by:
             raise InvalidError(
-                f"{self.key} was folded before {in_version(folded)}, but this query sends it for the first "
-                "time: another query uses this app_id; the rows of this one were not added",
+                (
+                    f"{self.key} was folded before {in_version(folded)}, but this query sends it for the ",
+                    "first time: another query uses this ",
+                    APP_ID,
+                    "; the rows of this one were not added",
+                ),
                 where=self.table,
-                hint="give each query an app_id of its own; with another one this query begins with batch "
-                f"{self.key.batch_id}, whose rows are added then",
+                hint=(
+                    "give each query an ",
+                    APP_ID,
+                    " of its own; with another one this query begins with batch ",
+                    f"{self.key.batch_id}, whose rows are added then",
+                ),
             )
 
 

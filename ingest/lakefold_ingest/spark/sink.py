@@ -21,7 +21,7 @@ from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
-from lakefold_ingest.proposals.key import Key, check_app_id
+from lakefold_ingest.proposals.key import APP_ID, Key, check_app_id
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, write_task
@@ -41,7 +41,7 @@ from lakefold_ingest.spark.small_batches import (
     sum_of,
 )
 from lakefold_ingest.writing.batch import put_batch, wait_for_outcomes
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -200,7 +200,9 @@ def sink_merge(
     """
     if write_mode not in get_args(SinkMode):
         hint = f"give one of {', '.join(get_args(SinkMode))}"
-        raise InvalidError(f"there is no write mode {write_mode!r}", where="write_mode", hint=hint)
+        raise InvalidError(
+            f"there is no write mode {write_mode!r}", where=OptionName("write_mode"), hint=hint
+        )
     given = [name for name, value in changes.items() if value]
     if given and write_mode != "cdc":
         hint = 'give write_mode="cdc", or leave it out'
@@ -208,13 +210,13 @@ def sink_merge(
     if write_mode == "cdc":
         if clauses:
             message = "change events say themselves what happens to which row"
-            raise InvalidError(message, where="clauses", hint="leave them out")
+            raise InvalidError(message, where=OptionName("clauses"), hint="leave them out")
         return change_format(keys, order_by, **changes)
     if write_mode != "append":
         return merge_of(write_mode, keys, order_by, clauses or ())
     if keys or order_by or clauses:
         hint = 'give write_mode="upsert", or leave keys, order_by and clauses out'
-        raise InvalidError("rows that are appended need no keys", where="write_mode", hint=hint)
+        raise InvalidError("rows that are appended need no keys", where=OptionName("write_mode"), hint=hint)
     return None
 
 
@@ -235,8 +237,8 @@ def _checked_app_id(query_id: str) -> str:
     if not query_id:
         raise InvalidError(
             "no streaming query runs this batch, so its id can't identify the writer",
-            where="app_id",
-            hint="give the sink an app_id that stays the same when the job is run again",
+            where=APP_ID,
+            hint=("give the sink an ", APP_ID, " that stays the same when the job is run again"),
         )
     return query_id
 
@@ -284,5 +286,8 @@ def _in_tasks(frame: DataFrame, layout: FileLayout, recent: RecentSizes, target:
 def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Writes the rows of a task. Yields one row that says what it wrote."""
     sizes: list[BatchSize] = []
-    written = asdict(write_task(target, counted(batches, sizes)))
-    yield pa.RecordBatch.from_pylist([written | asdict(sum_of(sizes))], schema=_WRITTEN)
+    task = write_task(target, counted(batches, sizes))
+    written = (
+        asdict(task) | asdict(sum_of(sizes)) | {"fault": task.fault and list(map(shown_text, task.fault))}
+    )
+    yield pa.RecordBatch.from_pylist([written], schema=_WRITTEN)

@@ -34,7 +34,7 @@ from lakefold_ingest.writer.batching import Batching, BatchLimits
 from lakefold_ingest.writing.batch import StartedBatch, start_batch
 from lakefold_ingest.writing.report import BatchReport
 from lakefold_table.entry import Committed
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import InvalidError, LakefoldError, OptionName, RetryError, StopError
 from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ class BatchWriter:
     ) -> None:
         if settings.bad_records:
             message = "a Writer keeps no bad rows: the future of an append whose rows don't fit has the error"
-            raise InvalidError(message, where="bad_records", hint="leave it out")
+            raise InvalidError(message, where=OptionName("bad_records"), hint="leave it out")
         if settings.wait != "commit":
             hint = "leave `wait` out: a future has the outcome, and nothing has to wait for it"
             raise InvalidError(
-                "a Writer's futures have the outcomes of their batches", where="wait", hint=hint
+                "a Writer's futures have the outcomes of their batches", where=OptionName("wait"), hint=hint
             )
         if max_queued_bytes <= 0:
             raise InvalidError(f"{max_queued_bytes} is not above 0", where="max_queued_bytes")

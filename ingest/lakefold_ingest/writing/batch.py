@@ -42,6 +42,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view
+from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import (
@@ -65,7 +66,7 @@ from lakefold_table.entry import (
     Tagged,
     rolled_back_text,
 )
-from lakefold_table.errors import InvalidError, NotATableError, RetryError, StopError
+from lakefold_table.errors import InvalidError, NotATableError, OptionName, RetryError, StopError, Text
 from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
@@ -81,12 +82,17 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("lakefold")
 SHARED_APP_ID = (
-    "another query uses this app_id: give each query one of its own; with another one this query begins with "
-    "the batch that it runs next, and the rows of the batches before have to be written again"
+    "another query uses this ",
+    APP_ID,
+    ": give each query one of its own; with another one this query begins with the batch that it runs next, ",
+    "and the rows of the batches before have to be written again",
 )
 _ROLLED_BACK = (
-    "a key is folded once: give the sink another app_id, under which its batches are new; or "
-    'on_rolled_back="skip", to leave the rows out'
+    "a key is folded once: give the sink another ",
+    APP_ID,
+    ", under which its batches are new; or ",
+    OptionName("on_rolled_back"),
+    '="skip", to leave the rows out',
 )
 _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
 
@@ -353,12 +359,20 @@ class StartedBatch:
 
     def _older(self, later: int) -> InvalidError:
         return InvalidError(
-            f"{self.key} was folded before, and so were later ones up to "
-            f"{later}: the query's checkpoint is older than the table, or another query uses this app_id; "
-            "nothing was added",
+            (
+                f"{self.key} was folded before, and so were later ones up to {later}: the query's ",
+                "checkpoint is older than the table, or another query uses this ",
+                APP_ID,
+                "; nothing was added",
+            ),
             where=self._settings.table,
-            hint="restore the newest checkpoint, or give the sink another app_id and start the source "
-            'where the table ends; on_older_batch="skip" leaves out the rows of all such batches',
+            hint=(
+                "restore the newest checkpoint, or give the sink another ",
+                APP_ID,
+                " and start the source where the table ends; ",
+                OptionName("on_older_batch"),
+                '="skip" leaves out the rows of all such batches',
+            ),
         )
 
 
@@ -462,7 +476,7 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     hint = "leave it out: it is for a table that the write creates"
     if settings.format not in ("", view.format):
         message = f"the table has the format {view.format}, not {settings.format}"
-        raise InvalidError(message, where=f"format, {view.uri}", hint=hint)
+        raise InvalidError(message, where=(OptionName("format"), f", {view.uri}"), hint=hint)
     if settings.table_properties and not view.has_properties:
         message, names = f"{view.format} tables have no such properties", ", ".join(settings.table_properties)
         raise InvalidError(message, where=f"{names}, {view.uri}", hint=hint)
@@ -470,7 +484,7 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     if keeps and settings.partition_by and settings.partition_by != columns:
         has, given = ", ".join(columns) or "none", ", ".join(settings.partition_by)
         message = f"the table has the partition columns ({has}), not ({given})"
-        raise InvalidError(message, where=f"partition_by, {view.uri}", hint=hint)
+        raise InvalidError(message, where=(OptionName("partition_by"), f", {view.uri}"), hint=hint)
 
 
 def _client(settings: WriteSettings) -> LogClient:
@@ -506,9 +520,11 @@ def _compared(view: View, key: Key, folded: Duplicate, content: str) -> Duplicat
 def _earlier_refused(refusals: Sequence[Outcome], more: str) -> RefusedError:
     first, others = refusals[0], len(refusals) - 1
     message = refusal_text(first) + (f" (and {others} more, see the log)" if others else "")
-    hint = (
-        "a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; "
-        'then run the query again, which continues with this batch; on_refused="warn" only logs refusals'
+    hint: Text = (
+        "a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; then ",
+        "run the query again, which continues with this batch; ",
+        OptionName("on_refused"),
+        '="warn" only logs refusals',
     )
     if isinstance(first.result, Duplicate):
         hint = _ROLLED_BACK if _is_rolled_back(first) else SHARED_APP_ID
@@ -530,11 +546,21 @@ def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
 
 def _other_first_batch(result: Duplicate, key: Key, table: str) -> InvalidError:
     return InvalidError(
-        f"{key} was folded before {in_version(result)} with another number of rows or other columns: the "
-        "query's checkpoint was deleted, or another query uses this app_id; nothing was added",
+        (
+            f"{key} was folded before {in_version(result)} with another number of rows or other columns: ",
+            "the query's checkpoint was deleted, or another query uses this ",
+            APP_ID,
+            "; nothing was added",
+        ),
         where=table,
-        hint="give the sink another app_id, under which all of the query's batches are new; or, if the batch "
-        'only has other rows whenever it is run, on_older_batch="skip" for this start, to leave them out',
+        hint=(
+            "give the sink another ",
+            APP_ID,
+            ", under which all of the query's batches are new; or, if the batch only has other rows ",
+            "whenever it is run, ",
+            OptionName("on_older_batch"),
+            '="skip" for this start, to leave them out',
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from lakefold_ingest.writing.report import refusal_text
 from lakefold_ingest.writing.settings import MOST_UNANSWERED
 from lakefold_protos.lakefold.log_pb2 import Claim, Envelope
 from lakefold_table.entry import Committed, Duplicate, Outcome
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import InvalidError, OptionName, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 _BEHIND = (
-    "see that a committer runs and how far behind it is (lakefold status); the batch may be run again, or "
-    "raise max_unanswered or max_lag"
+    "see that a committer runs and how far behind it is (lakefold status); the batch may be run again, or ",
+    "raise ",
+    OptionName("max_unanswered"),
+    " or ",
+    OptionName("max_lag"),
 )
 _READ_S = 1.0
 LOGGER = logging.getLogger("lakefold")

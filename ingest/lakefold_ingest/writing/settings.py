@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from lakefold_ingest.view import TableSettings
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS
 from lakefold_table.marks.marks import PREFIX
@@ -61,25 +61,33 @@ class WriteSettings(TableSettings):
         for name, values in _CHOICES.items():
             if getattr(self, name) not in values:
                 hint = "give " + " or ".join(f'"{value}"' for value in values if value)
-                raise InvalidError(f"{getattr(self, name)!r} is not a value of {name}", where=name, hint=hint)
+                option = OptionName(name)
+                given = f"{getattr(self, name)!r} is not a value of "
+                raise InvalidError((given, option), where=option, hint=hint)
         if not 0 < self.max_unanswered <= MOST_UNANSWERED:
             message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
-            raise InvalidError(message, where="max_unanswered")
+            raise InvalidError(message, where=OptionName("max_unanswered"))
         if self.max_lag_s is not None and self.max_lag_s <= 0:
-            raise InvalidError(f"{self.max_lag_s} is not above 0", where="max_lag")
+            raise InvalidError(f"{self.max_lag_s} is not above 0", where=OptionName("max_lag"))
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
             if getattr(self, name) <= 0:
-                raise InvalidError(f"{getattr(self, name)} is not above 0", where=name.removesuffix("_s"))
+                raise InvalidError(
+                    f"{getattr(self, name)} is not above 0", where=OptionName(name.removesuffix("_s"))
+                )
         if self.bad_records == self.table:
             message = "rows that can't be written into a table can't be written into the same one"
-            raise InvalidError(message, where="bad_records", hint="name another table")
+            raise InvalidError(message, where=OptionName("bad_records"), hint="name another table")
         if self.bad_records_columns and not self.bad_records:
             message = "they are kept by rows that can't be written, and no table is named for these"
-            raise InvalidError(message, where="bad_records_columns", hint="name it by bad_records")
+            raise InvalidError(
+                message,
+                where=OptionName("bad_records_columns"),
+                hint=("name it by ", OptionName("bad_records")),
+            )
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
         if reserved:
             raise InvalidError(
                 f"{', '.join(reserved)}: names that begin with {PREFIX} are reserved for the log",
-                where="commit_properties",
+                where=OptionName("commit_properties"),
                 hint="use other names",
             )

@@ -23,7 +23,7 @@ from lakefold_log.client.consumer_pool import ConsumerPool
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.java_options import java_option
 from lakefold_log.client.rights import REFUSALS, Right, hint, lacking
-from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import FencedError, InvalidError, LakefoldError, OptionName, RetryError, StopError
 from lakefold_table.new_threads import check_room, no_threads, start_thread
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ NO_GROUP = "lakefold-reader"
 
 The library looks up the group's coordinator nevertheless. A refusal of that by the brokers has no effect.
 """
+_SERVERS: Final = OptionName("bootstrap_servers")
 # Seconds to wait for an answer before checking why it is late, and between these checks.
 _LISTEN_S = 0.1
 
@@ -136,7 +137,7 @@ class KafkaConfig:
         fixed = sorted(FIXED_OPTIONS & set(self.options))
         if fixed:
             message = f"the kafka option {fixed[0]} is fixed by Lakefold"
-            hint = "set bootstrap_servers" if "servers" in fixed[0] else "leave it out"
+            hint = ("set ", _SERVERS) if "servers" in fixed[0] else "leave it out"
             raise InvalidError(message, where=f"kafka.{fixed[0]}", hint=hint)
         javas = java_option(self.options)
         if javas is not None:
@@ -146,9 +147,7 @@ class KafkaConfig:
         if "@" in self.bootstrap_servers:
             # The addresses are in logs and messages, where a password must not appear.
             hint = "name host:port,…; name and password are the kafka options sasl.username and sasl.password"
-            raise InvalidError(
-                "a broker's address must not contain a login", where="bootstrap_servers", hint=hint
-            )
+            raise InvalidError("a broker's address must not contain a login", where=_SERVERS, hint=hint)
 
     def client(
         self,

@@ -12,7 +12,7 @@ from lakefold_table.delta.json_text import parse_object
 from lakefold_table.delta.table_features.property_values import SHOWN
 from lakefold_table.delta.table_features.simple_types import arrow_type
 from lakefold_table.delta.table_features.text_types import KEY, TextType, text_types
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError, InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ class DeltaSchema:
             column = column_named(self.columns, name)
             if column is None:
                 hint = f"the columns are {', '.join(self.names)}"
-                raise InvalidError(f"there is no column {name!r}", where="columns", hint=hint)
+                raise InvalidError(f"there is no column {name!r}", where=OptionName("columns"), hint=hint)
             columns.append(column)
         return DeltaSchema(tuple(columns), self.table, self.partitions)
 

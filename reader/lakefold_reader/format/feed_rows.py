@@ -8,7 +8,7 @@ import pyarrow as pa
 import structlog
 
 from lakefold_reader.format.changes import MisfitError
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -33,7 +33,7 @@ def check_free_names(names: Sequence[str]) -> None:
     if taken:
         raise InvalidError(
             f"the table's own columns {taken} have names of the change feed",
-            where="columns",
+            where=OptionName("columns"),
             hint="choose the columns without them",
         )
 
@@ -100,7 +100,7 @@ def _misfit(field: pa.Field, kind: pa.DataType, at: int, version: int, error: Ex
         f"so what version {version} did can't be shown: {error}",
         version=version,
         column=field.name,
-        where="columns",
+        where=OptionName("columns"),
         hint="misfits='null' (--misfits null, Spark's option misfits) shows such values as null and logs "
         "how many; or leave the column out, or end the feed before the version that changed its type",
     )

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import InvalidError, LocationError
+from lakefold_table.errors import InvalidError, LocationError, OptionName
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.option_names import warn_unknown
 from lakefold_table.uri import FILE, NOT_BUILT, canonical, parse_location
@@ -61,7 +61,9 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     name = canonical(uri)
     if storage_options is not None and not isinstance(storage_options, Mapping):
         hint = "give a mapping of texts, such as a dict"  # type: ignore[unreachable] # by callers that check types
-        raise InvalidError(f"{storage_options!r} can't be its value", where="storage_options", hint=hint)
+        raise InvalidError(
+            f"{storage_options!r} can't be its value", where=OptionName("storage_options"), hint=hint
+        )
     scheme = parse_location(name).scheme
     if scheme in OPENERS:
         return OPENERS[scheme](name)

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,16 +92,18 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
     if settings.get("sse_customer_key_base64"):
         hint = "use server_side_encryption with a key of the store's own (aws:kms)"
         raise InvalidError(
-            "encryption by a customer's key is not supported", where="storage_options", hint=hint
+            "encryption by a customer's key is not supported", where=OptionName("storage_options"), hint=hint
         )
     if bool(settings.get("access_key_id")) != bool(settings.get("secret_access_key")):
         hint = "give both aws_access_key_id and aws_secret_access_key, or neither"
-        raise InvalidError("a key without its secret can't sign", where="storage_options", hint=hint)
+        raise InvalidError(
+            "a key without its secret can't sign", where=OptionName("storage_options"), hint=hint
+        )
     endpoint = settings.get("endpoint_url_s3") or settings.get("endpoint", "")
     if "@" in endpoint:
         # boto3 and pylance print it in every error, and neither uses the user and password to sign.
         hint = "leave user and password out of it, and give aws_access_key_id and aws_secret_access_key"
-        raise InvalidError("the endpoint names a user", where="storage_options", hint=hint)
+        raise InvalidError("the endpoint names a user", where=OptionName("storage_options"), hint=hint)
     if endpoint.startswith("http://") and given.keys() & {"endpoint", "endpoint_url_s3"}:
         _check_http_allowed(endpoint, settings)
     virtual = settings.get("virtual_hosted_style_request")
@@ -151,7 +153,7 @@ def _check_http_allowed(endpoint: str, settings: Mapping[str, str]) -> None:
 def _flag(name: str, value: str) -> bool:
     text = value.strip().lower()
     if text not in _TRUE | _FALSE:
-        raise InvalidError(f"{name}={value!r} is neither true nor false", where="storage_options")
+        raise InvalidError(f"{name}={value!r} is neither true nor false", where=OptionName("storage_options"))
     return text in _TRUE
 
 
@@ -163,7 +165,7 @@ def _seconds(name: str, settings: Mapping[str, str], default: float) -> float:
     if match is None or match[2] not in _SECONDS or float(match[1]) == 0:
         raise InvalidError(
             f"{name}={settings[name]!r} is not a duration",
-            where="storage_options",
+            where=OptionName("storage_options"),
             hint="write it as 30s or 500ms",
         )
     return float(match[1]) * _SECONDS[match[2]]
@@ -171,5 +173,7 @@ def _seconds(name: str, settings: Mapping[str, str], default: float) -> float:
 
 def _attempts(retries: str) -> int:
     if not retries.strip().isdigit():
-        raise InvalidError(f"client_max_retries={retries!r} is not a number", where="storage_options")
+        raise InvalidError(
+            f"client_max_retries={retries!r} is not a number", where=OptionName("storage_options")
+        )
     return int(retries) + 1

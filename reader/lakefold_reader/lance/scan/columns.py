@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakefold_reader.lance.versions import head_of
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError, InvalidError, OptionName
 from lakefold_table.lance.schemas.data_files import V2_0, V2_3, FileVersion, expected_file_fields, means_true
 from lakefold_table.lance.schemas.schema import (
     BLOB_MARKER,
@@ -77,7 +77,7 @@ class TableSchema:
         unknown = [name for name in names if name not in columns]
         if unknown or not names:
             message = f"the table has no columns {unknown}" if unknown else "no column is selected"
-            raise InvalidError(message, where="columns", hint=f"it has {', '.join(columns)}")
+            raise InvalidError(message, where=OptionName("columns"), hint=f"it has {', '.join(columns)}")
         fields = tuple(field for name in dict.fromkeys(names) for field in columns[name].fields)
         return TableSchema(fields, self.metadata)
 
@@ -87,12 +87,18 @@ def check_list(names: Sequence[str] | None) -> None:
     if names is None:
         return
     if isinstance(names, str):
-        raise InvalidError(f"{names!r} is one text", where="columns", hint=f"give a list: [{names!r}]")
+        raise InvalidError(
+            f"{names!r} is one text", where=OptionName("columns"), hint=f"give a list: [{names!r}]"
+        )
     if not isinstance(names, Collection):
-        raise InvalidError(f"{names!r} is not a list of names", where="columns", hint="give a list of texts")
+        raise InvalidError(
+            f"{names!r} is not a list of names", where=OptionName("columns"), hint="give a list of texts"
+        )
     for name in names:
         if not isinstance(name, str):
-            raise InvalidError(f"{name!r} is not a name", where="columns", hint="give a list of texts")
+            raise InvalidError(
+                f"{name!r} is not a name", where=OptionName("columns"), hint="give a list of texts"
+            )
 
 
 @dataclass(frozen=True, slots=True)
