@@ -172,7 +172,7 @@ def remove(
         for name in (*filter(None, names), ""):
             remove_branch(versions_of(uri, name, storage_options))
         check_alone(uri, names, storage_options)
-        remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
+        remove_rest(open_storage(uri, storage_options), progress, INSIDE.__eq__)
     note(uri, branches, storage_options)
 
 

@@ -84,11 +84,16 @@ def tagging(chosen: ChosenVersion, name: str, *, move: bool) -> Envelope:
 def untagging(table: str, name: str, settings: Settings) -> Envelope:
     """Returns the proposal that removes a tag. Raises `OtherFormatError` if the table's format has none."""
     from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+
+    return Envelope(table=_main_uri(table, settings), tag=Tag(name=name, delete=True, uuid=str(uuid4())))
+
+
+def _main_uri(table: str, settings: Settings) -> str:
+    """Returns the URI of a table's main branch. Raises `OtherFormatError` if its format has no branches."""
     from lakefold_reader.opening import open_branch
     from lakefold_reader.versions.branches import main_and_branch
 
-    main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
-    return Envelope(table=main.uri, tag=Tag(name=name, delete=True, uuid=str(uuid4())))
+    return main_and_branch(open_branch(table, None, settings.storage_options))[0].uri
 
 
 def _check_free(name: str) -> None:
@@ -105,10 +110,12 @@ def _check_free(name: str) -> None:
     "lakefold branch /data/flights audit --version 12",
     "lakefold branch s3://lake/flights next --branch audit",
     "lakefold branch /data/flights june --as-of 2026-06-01T00:00:00Z --json",
+    "lakefold branch /data/flights audit --delete",
 )
 @click.argument("table")
 @click.argument("name")
 @version_options("Begin at the version that")
+@click.option("--delete", is_flag=True, help="Delete the branch, with its versions and files.")
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
@@ -121,6 +128,7 @@ def branch(
     name: str,
     *,
     choice: VersionChoice,
+    delete: bool,
     wait: float,
     as_json: bool,
 ) -> None:
@@ -129,15 +137,58 @@ def branch(
     The branch has the rows of that version and shares its files. From then on it is written to by the name of
     its folder, TABLE/tree/NAME, and read by that or by --branch (branch= in Python). It goes through the log,
     its outcome is printed, and the exit code is 3 if it was refused, for instance because the branch exists.
+
+    With --delete the branch is deleted. What was sent to it before is folded, what is sent later is refused.
+    The deletion is refused while a tag, a consumer or a branch that was made from it needs it. Once it is
+    committed, the files of the branch are removed; this can't be undone. If the command is interrupted, run
+    it again to continue.
     """
     from lakefold.proposals.sending import send_and_wait
     from lakefold_table.branch_names import check_branch_name
 
     check_branch_name(name)
+    if delete:
+        if not choice.is_newest or choice.branch is not None:
+            raise click.UsageError("--delete deletes the branch with all its versions; leave the others out")
+        _delete_branch(context, settings, table, name, wait=wait, as_json=as_json)
+        return
     chosen = choice.find_nameable(table, settings.storage_options)
     outcome = send_and_wait(settings, branching(chosen, name), wait)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
+
+
+def _delete_branch(
+    context: click.Context, settings: Settings, table: str, name: str, *, wait: float, as_json: bool
+) -> None:
+    from lakefold.branching.branch_removal import is_deleted, remove_files
+    from lakefold.proposals.sending import send_and_wait
+    from lakefold_log.codec.envelope import json_form, outcome_message
+
+    uri, outcome = _main_uri(table, settings), None
+    if not is_deleted(uri, name, settings.storage_options):
+        outcome = send_and_wait(settings, deleting(uri, name), wait)
+    is_committed = outcome is None or isinstance(outcome.result, Committed)
+    if is_committed:
+        remove_files(
+            uri, name, settings.storage_options, lambda removed: print_line(f"{removed:,} removed", err=True)
+        )
+    if as_json:
+        form = None if outcome is None else json_form(outcome_message(outcome))
+        print_json({"table": uri, "branch": name, "outcome": form, "files_removed": is_committed})
+    elif outcome is not None:
+        print_outcome(outcome, as_json=False)
+    if is_committed and not as_json:
+        print_line(f"{uri}: branch {name} deleted, with its files")
+    if outcome is not None:
+        exit_if_refused(context, outcome)
+
+
+def deleting(main: str, name: str) -> Envelope:
+    """Returns the proposal that deletes a branch of the table at `main`."""
+    from lakefold_protos.lakefold.log_pb2 import DeleteBranch, Envelope
+
+    return Envelope(table=main, branch=name, delete_branch=DeleteBranch(uuid=str(uuid4())))
 
 
 def branching(chosen: ChosenVersion, name: str) -> Envelope:

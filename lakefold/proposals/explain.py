@@ -12,6 +12,8 @@ from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings
 from lakefold.console.outcomes import result_text
 from lakefold.console.output import operations_text, print_json, print_line
 from lakefold.errors import SettingError
+from lakefold_table.branch_deletion import DELETE_BRANCH
+from lakefold_table.branch_names import MAIN
 from lakefold_table.entry import Conflict, Entry, Rejected, rolled_back_text
 from lakefold_table.tag_proposal import TAG
 
@@ -203,6 +205,8 @@ def _proposed(explanation: Explanation) -> str | None:
     built = "to create the table" if plain["creates"] else built
     if plain["operation"] == TAG:
         built = f"of version {read}" if read else "to remove it"
+    elif plain["operation"] == DELETE_BRANCH:
+        built = f"of {plain['branch'] or MAIN}"
     size = f"{plain['bytes']:,} bytes"
     return f"{plain['operation']}, {built}, {key}uuid {plain['uuid'] or '-'}, at {plain['time']}, {size}"
 

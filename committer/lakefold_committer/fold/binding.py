@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold.branch_end import after_end
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
@@ -45,10 +46,14 @@ class Acceptance:
 def misplaced(marks: Marks, at: Position) -> Invalid | None:
     """Returns the refusal of entries in another partition or topic than their table is bound to.
 
+    Entries for a branch that was deleted are refused in the same way.
+
     Returns None if the table is bound to theirs. Refused entries make no version and don't move the marks,
     or a stray message could take the table away from its own partition.
     """
     bound = marks.position
+    if marks.deleted_by is not None:
+        return after_end(marks.deleted_by)
     if at.log.is_file:
         return None
     if marks.dropped:

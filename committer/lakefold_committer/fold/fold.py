@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
+from lakefold_committer.fold.branch_end import after_removal, deletion_fault, ended
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_committer.fold.tagging import TagAnswers
+from lakefold_table.branch_deletion import DELETE_BRANCH, deletes_branch
 from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, Tagged, cut
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
@@ -79,7 +81,9 @@ class Terms:
     known outcomes; those of later versions come after it. `names_parent`: the version names the version that
     it is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds
     since 1970 (None: no clock bounds the log's time). `rules`: the version of the rules, an older one in
-    replays. `recalled`: the answers that a replay takes for tags, since nothing records what was tagged then.
+    replays. `recalled`: the answers that a replay takes for tags and deletions of branches, since nothing
+    records which tags there were then. `last`: of a branch that no longer exists, the position of the last
+    entry that was committed to it (None: not known, or the branch exists).
     """
 
     epoch: int
@@ -91,6 +95,7 @@ class Terms:
     clock_us: int | None = None
     rules: int = RULES
     recalled: Mapping[int, Result] | None = None
+    last: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def fold(
     covered = table.marks.offset_of(group[0].position.log)
     draft = table_format.draft(table.state, observed, of_format(table_format, group))
     tagging = TagAnswers(table_format.name, table_format.refs, table.state, observed.tags, terms.recalled)
-    folding = _Folding(draft, table_format.name, table, terms, covered, tagging)
+    folding = _Folding(draft, table_format.name, table, terms, covered, tagging, observed.needed_by)
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         results = [
@@ -152,7 +157,7 @@ def of_format(table_format: AnyFormat, group: Iterable[Entry]) -> list[Entry]:
 class _Folding:
     """Folds a group. `covered`: the last offset of its log that the table's marks cover.
 
-    `format_name`: of the table's format.
+    `format_name`: of the table's format. `needed_by`: as of `Fetched`.
     """
 
     def __init__(
@@ -163,6 +168,7 @@ class _Folding:
         terms: Terms,
         covered: int,
         tagging: TagAnswers,
+        needed_by: Sequence[str] | None,
     ) -> None:
         self._draft = draft
         self._format_name = format_name
@@ -171,6 +177,8 @@ class _Folding:
         self._keys = Keys(table.marks, terms.rules)
         self._covered = covered
         self._tagging = tagging
+        self._needed_by = needed_by
+        self._ends = False
         self._operations: dict[int, str] = {}
         self._ahead = 0
         clock = terms.clock_us
@@ -207,6 +215,8 @@ class _Folding:
         """Returns the result of an entry, None if it is to be folded for the next version."""
         if not self.is_new(entry.position):
             return self.answered_before(entry)
+        if self._ends:
+            return None
         if entry.time_us > self._latest_us:
             self._ahead += 1
         tag = tagged(entry)
@@ -214,10 +224,12 @@ class _Folding:
             making = self._version if self.changes else None
             answer = self._tagging.answer(entry, tag, self._time(entry), making)
             return answer.shortened() if isinstance(answer, Invalid) else answer
+        if deletes_branch(entry):
+            return self._delete(entry)
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._other_format(entry) or self._draft.add(entry)
         if isinstance(verdict, Invalid):
-            return verdict.shortened()
+            return self._explained(entry, verdict).shortened()
         if not isinstance(verdict, Accepted):
             return verdict
         if not self._operations:
@@ -232,6 +244,27 @@ class _Folding:
             verdict.first_fragment_id,
             verdict.num_fragment_ids,
         )
+
+    def _delete(self, entry: Entry) -> Result | None:
+        """Returns the result of an entry that deletes the branch, which makes the branch's last version."""
+        if self.changes:
+            return None
+        recalled = None if self._terms.recalled is None else self._terms.recalled.get(entry.position.offset)
+        fault = None if recalled is not None else deletion_fault(self._table.state, entry, self._needed_by)
+        if fault is not None:
+            return self._explained(entry, fault).shortened()
+        if recalled is not None and not isinstance(recalled, Committed):
+            return recalled
+        self._ends = True
+        self._operations[entry.position.offset] = DELETE_BRANCH
+        return Committed(self._version)
+
+    def _explained(self, entry: Entry, fault: Invalid) -> Invalid:
+        """Returns why an entry is refused: if its branch was deleted, that is the reason."""
+        last = self._terms.last
+        if last is None or not entry.envelope.branch or entry.begins_table or self.changes:
+            return fault
+        return after_removal(entry, last)
 
     def _other_format(self, entry: Entry) -> Invalid | None:
         """Returns why an entry can't be folded whose proposal is for tables of another format."""
@@ -272,6 +305,8 @@ class _Folding:
             marks = marks.dated(self._time(first))
         if new_entries:
             marks = marks.at(last.position, last.fingerprint)
+        if self._ends:
+            marks = ended(marks, last.position)
         outcomes = _outcomes(group, results, table_id)
         news = [outcome for outcome in outcomes if self.is_new(outcome.position)]
         record = self._record(news, first, last)
@@ -318,7 +353,7 @@ class _Folding:
             apps=_batches(new for new in news if isinstance(new.result, Committed)),
             epoch=self._terms.epoch,
             rules=self._terms.rules,
-            operation_of=self._operations if len(set(self._operations.values())) > 1 else {},
+            operation_of=self._operations if self._ends or len(set(self._operations.values())) > 1 else {},
         )
 
     def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lakefold_table.branch_deletion import deletes_branch
 from lakefold_table.format import ALONE, GroupingRule, State
 from lakefold_table.tag_proposal import tagged
 
@@ -86,6 +87,9 @@ def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
     """Returns what a `GroupingRule` does, for entries that no format judges as well."""
     if entry.is_claim:
         # Its envelope is fetched when its turn comes, and may be large.
+        return ALONE
+    if deletes_branch(entry):
+        # The branch has no version after the one that this makes.
         return ALONE
     # A tag makes no version.
     return None if tagged(entry) is not None else group_of(entry)

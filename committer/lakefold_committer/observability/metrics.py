@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lakefold_committer.fold.grouping import GroupEnd
+from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Undecodable
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.syncs import FAILURES
@@ -39,7 +40,10 @@ NONE: Final = "none"
 """The operation of a message that is not a proposal."""
 OTHER: Final = "other"
 """An operation that no format names. A producer may send any text, and each one would be a series."""
-_NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations) | {TAG}
+_NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations) | {
+    TAG,
+    DELETE_BRANCH,
+}
 OPERATIONS = (*sorted(_NAMED), CLAIM, NONE, OTHER)
 """The operations of outcomes: those of each format, as its messages spell them, and four more."""
 REASONS = ("retryable", "incompatible")

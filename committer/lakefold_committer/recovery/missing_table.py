@@ -68,16 +68,16 @@ def check_absent(
     last = None if outcome_index is None else outcome_index.last_committed(uri)
     if last is None:
         return
-    main = above(uri, branch_root(branch)) if branch else uri
     try:
         dropped = was_dropped(uri, last.position, storage_options)
     except LocationError:
         # The table's folder and its parent can't be read, so nothing records a drop.
         dropped = False
+    main = above(uri, branch_root(branch)) if branch else uri
     drop_hint = f"lakefold drop {main}"
     if branch and _exists(table_format, main, storage_options):
-        dropped = dropped or branch not in Refs(open_canonical(main, storage_options)).branches()
-        drop_hint = "delete the branch, which the table still lists, with a Lance client"
+        dropped = dropped or not _lists(main, branch, storage_options)
+        drop_hint = f"lakefold branch {main} {branch} --delete"
     if dropped:
         return
     raise StopError(
@@ -89,18 +89,28 @@ def check_absent(
     )
 
 
-def is_dropped(versions: Versions, table: FoldedTable, storage_options: Mapping[str, str] | None) -> bool:
-    """Returns whether a table that was opened has been dropped since.
+def is_dropped(
+    table_format: AnyFormat,
+    versions: Versions,
+    table: FoldedTable,
+    storage_options: Mapping[str, str] | None,
+) -> bool:
+    """Returns whether a table, or branch, that was opened has been dropped since.
 
     If so, the caller need not wait for it and opens what is stored at its path now. Returns False if the
     store can't be read.
     """
-    position = _last_folded(table.marks)
+    position, branch = _last_folded(table.marks), "" if table.state is None else table.state.branch
     try:
+        if position is None or versions.numbers():
+            return False
+        if was_dropped(table.uri, position, storage_options):
+            return True
+        main = above(table.uri, branch_root(branch))
         return (
-            position is not None
-            and not versions.numbers()
-            and was_dropped(table.uri, position, storage_options)
+            bool(branch)
+            and _exists(table_format, main, storage_options)
+            and not _lists(main, branch, storage_options)
         )
     except (RetryError, LocationError):
         return False
@@ -113,6 +123,11 @@ def _last_folded(marks: Marks) -> Position | None:
     """
     before = (move.before for move in reversed(marks.moves) if move.before is not None)
     return marks.position or next(before, None)
+
+
+def _lists(main: str, branch: str, storage_options: Mapping[str, str] | None) -> bool:
+    """Returns whether the table at `main` lists the branch: if not, a Lance client or a verb has deleted it."""
+    return branch in Refs(open_canonical(main, storage_options)).branches()
 
 
 def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:

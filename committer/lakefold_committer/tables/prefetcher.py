@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.stored_versions import read_state
-from lakefold_table.branch_names import MAIN
+from lakefold_table.branch_names import MAIN, branch_root
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -22,7 +22,7 @@ from lakefold_table.errors import (
     NotATableError,
     VersionExpiredError,
 )
-from lakefold_table.roots import folder_and_name
+from lakefold_table.roots import above, folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
@@ -232,6 +232,21 @@ class Prefetcher:
             known,
             frozenset(target for target in targets if self._has_version(refs, target)),
         )
+
+    def needed_by(self, branch: str) -> Sequence[str] | None:
+        """Returns the tags and branches that need a branch, None if they can't be read.
+
+        `branch`: the one whose versions are folded.
+        """
+        if self._size_check is SizeCheck.NONE:
+            return ()
+        uri = self._versions.storage.uri
+        main = above(uri, branch_root(branch))
+        storage = None if main == uri else self._storage(main)
+        try:
+            return None if storage is None else Refs(storage).needing(branch)
+        except (DamagedError, LocationError):
+            return None
 
     def _tag(self, refs: Refs, name: str) -> TagTarget | None:
         unwritten = self._tags.get(name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.fold import FoldedTable, of_format
 from lakefold_committer.fold.tagging import target_of
 from lakefold_committer.recovery.stored_versions import link_of_summary, own_head, read_summary
+from lakefold_table.branch_deletion import deletes_branch
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import AnyFormat, Fetched, Requirements, VersionHead, VersionSummary
 from lakefold_table.marks.record import PARENT, decode_record
@@ -38,6 +39,8 @@ def observe(
 ) -> tuple[FoldedTable, Fetched]:
     """Returns what is needed to fold this group, and the table with what its older versions did."""
     proposed = tags_of(group)
+    branch = "" if table.state is None or not any(map(deletes_branch, group)) else table.state.branch
+    needed_by = prefetcher.needed_by(branch) if branch else ()
     tags = prefetcher.tags(proposed)
     group = of_format(table_format, group)
     needs = table_format.requirements(table.state, group)
@@ -51,7 +54,7 @@ def observe(
         # The needs are computed again, since files that are listed in portions are read only once.
         observed = _fetched(prefetcher, table_format.requirements(table.state, group))
         tags = prefetcher.tags(proposed)
-    return table, replace(observed, tags=tags)
+    return table, replace(observed, tags=tags, needed_by=needed_by)
 
 
 def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:

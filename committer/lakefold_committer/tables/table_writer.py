@@ -307,8 +307,17 @@ class TableWriter:
             outcomes_offset=self._outcomes_offset(log),
             owner=None if log.is_file else self._owner,
             clock_us=time.time_ns() // 1000,
+            last=self._last_committed(),
         )
         return fold(self._format, self._ahead, group, observed, terms), files_in(observed)
+
+    def _last_committed(self) -> Position | None:
+        """Returns the last position that was committed to a branch or table that doesn't exist, if known."""
+        index = None if self._recovery is None else self._recovery.outcome_index
+        last = (
+            None if index is None or self._ahead.state is not None else index.last_committed(self._ahead.uri)
+        )
+        return None if last is None else last.position
 
     def _take_format(self, entry: Entry) -> None:
         """Gives a table that does not exist the format of the entry that is folded first.
@@ -478,7 +487,7 @@ class TableWriter:
         except RetryError as error:
             if self._previewed_from is not None or self._confirmed.state is None:
                 raise
-            if not is_dropped(self._versions, self._confirmed, self._options):
+            if not is_dropped(self._format, self._versions, self._confirmed, self._options):
                 raise
             message, hint = "the table was dropped", "the table that is stored there now is opened"
             raise StopError(message, where=self._confirmed.uri, hint=hint) from error

@@ -58,6 +58,7 @@ class Envelope(_message.Message):
     LANCE_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     TAG_FIELD_NUMBER: _builtins.int
+    DELETE_BRANCH_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
@@ -89,6 +90,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def tag(self) -> Global___Tag: ...
     @_builtins.property
+    def delete_branch(self) -> Global___DeleteBranch: ...
+    @_builtins.property
     def claim(self) -> Global___Claim: ...
     def __init__(
         self,
@@ -104,15 +107,16 @@ class Envelope(_message.Message):
         lance: _transaction_pb2.Transaction | None = ...,
         delta: Global___DeltaProposal | None = ...,
         tag: Global___Tag | None = ...,
+        delete_branch: Global___DeleteBranch | None = ...,
         claim: Global___Claim | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "tag", b"tag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "tag", b"tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
-    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "tag", "claim"]  # noqa: Y015
+    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "tag", "delete_branch", "claim"]  # noqa: Y015
     _WhichOneofArgType_proposal: _TypeAlias = _typing.Literal["proposal", b"proposal"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
@@ -164,6 +168,30 @@ class Tag(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___Tag: _TypeAlias = Tag  # noqa: Y015
+
+@_typing.final
+class DeleteBranch(_message.Message):
+    """A proposal to delete the branch that the envelope names. It has no app_id. The branch's last version says that it was
+    deleted; no later proposal for it is accepted. The files of the branch are removed by whoever has sent it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    """Identifies the proposal, as the uuid of a transaction does."""
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteBranch: _TypeAlias = DeleteBranch  # noqa: Y015
 
 @_typing.final
 class DeltaProposal(_message.Message):

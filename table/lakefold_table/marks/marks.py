@@ -93,7 +93,9 @@ class RebindReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rebinding:
-    """A table's move from one position to another, of the same log or of another, that no entry made.
+    """A table's move from one position to another, of the same log or of another.
+
+    No entry made it, except for the entry that deletes a branch.
 
     `before`: the last position that was folded (None: none was). `after`: the position that counts as the
     last folded position from then on, offset -1 for a log from its start; None: the table follows no log.
@@ -172,8 +174,16 @@ class Marks:
 
     @property
     def dropped(self) -> bool:
-        """Whether `lakefold drop` has begun to delete the table: it must not be bound or written to."""
+        """Whether the table is being deleted by `lakefold drop`, or the branch was deleted by an entry.
+
+        It must not be bound or written to.
+        """
         return self.detached and self.moves[-1].why is RebindReason.DROPPED
+
+    @property
+    def deleted_by(self) -> Position | None:
+        """The position of the entry that deleted the branch, None if none did. It counts as dropped."""
+        return self.moves[-1].before if self.dropped else None
 
     def moved(self, move: Rebinding) -> Marks:
         """Returns the marks after a move."""

@@ -145,6 +145,23 @@ class Refs:
             self._put_new(path, REFS.encode_branch(branch))
         return branch is not None
 
+    def needing(self, branch: str) -> list[str]:
+        """Returns the tags and branches because of which a branch can't be deleted, as texts for people.
+
+        Those are the tags that name a version of it, and the branches that were made from it. Raises
+        `DamagedError` if one of the files can't be read.
+        """
+        tags = [f"tag {name}" for name, tag in self.tags().items() if tag.branch == branch]
+        branches = {**self.unrecorded(), **self.branches()}
+        return tags + [
+            f"branch {name}" for name, each in branches.items() if each is not None and each.parent == branch
+        ]
+
+    def forget_branch(self, name: str) -> None:
+        """Removes the file of a branch, so that it is no longer listed. Does nothing if it is missing."""
+        check_branch_name(name)
+        self._storage.delete(REFS.branch_path(name))
+
     def has_version(self, version: int, branch: str) -> bool:
         """Returns whether a branch exists and has this version. No name and number raises an error."""
         try:

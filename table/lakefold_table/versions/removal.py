@@ -17,7 +17,7 @@ from lakefold_table.storage.base import ListsAll, RecordsElsewhere, Storage
 from lakefold_table.storage.concurrently import together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakefold_table.versions.versions import Versions
 
@@ -46,13 +46,13 @@ def remove_branch(versions: Versions) -> None:
     raise RetryError("versions are being put while they are removed", where=storage.uri, hint=hint)
 
 
-def remove_rest(storage: Storage, report: Callable[[int], None], besides: Collection[str] = ()) -> int:
-    """Removes all objects below the root but `besides`.
+def remove_rest(storage: Storage, report: Callable[[int], None], keeps: Callable[[str], bool]) -> int:
+    """Removes all objects below the root but those whose paths it `keeps`.
 
     Returns how many; `report` is called with the number so far.
     """
     removed = 0
-    for paths in _batches(path for path in everything(storage) if path not in besides):
+    for paths in _batches(path for path in everything(storage) if not keeps(path)):
         together(storage.delete, paths, AT_ONE_TIME)
         removed += len(paths)
         report(removed)

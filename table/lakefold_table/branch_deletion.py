@@ -1,0 +1,71 @@
+"""The proposal to delete a branch, which is the same for all formats that have branches.
+
+It is in the log with the other proposals for the branch. The version that commits it is the branch's last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.tag_proposal import ANY_FORMAT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_protos.lakefold.log_pb2 import DeleteBranch, Envelope
+    from lakefold_table.bitmaps import Bitmap
+    from lakefold_table.entry import Entry
+
+DELETE_BRANCH: Final = "delete_branch"
+"""The name of the operation, and of its field of the envelope."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDeletion:
+    """The proposal that an envelope holds in its field `delete_branch`."""
+
+    message: DeleteBranch
+
+    @classmethod
+    def of(cls, envelope: Envelope) -> BranchDeletion | None:
+        """Returns the proposal in an envelope, None if it holds another one."""
+        return cls(envelope.delete_branch) if envelope.HasField(DELETE_BRANCH) else None
+
+    @property
+    def format(self) -> str:
+        """See `TableProposal`."""
+        return ANY_FORMAT
+
+    @property
+    def uuid(self) -> str:
+        """See `TableProposal`."""
+        return self.message.uuid
+
+    @property
+    def read_version(self) -> int:
+        """See `TableProposal`."""
+        return 0
+
+    @property
+    def operation(self) -> str:
+        """See `TableProposal`."""
+        return DELETE_BRANCH
+
+    @property
+    def begins_table(self) -> bool:
+        """See `TableProposal`."""
+        return False
+
+    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
+        """See `TableProposal`."""
+        return {}
+
+    def content(self) -> str:
+        """See `TableProposal`."""
+        return ""
+
+
+def deletes_branch(entry: Entry) -> bool:
+    """Returns whether an entry proposes to delete its branch."""
+    return isinstance(entry.proposal, BranchDeletion)

@@ -1,0 +1,309 @@
+"""Branches that are deleted through the log: what is answered before and after, and when which files go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lakefold
+from lakefold.branching.branch_removal import is_deleted, remove_files
+from lakefold.branching.verbs import deleting
+from lakefold_committer.observability.metrics import operation_of
+from lakefold_committer.recovery.recovery_context import RecoveryContext
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.rebinding import publish_move
+from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
+from lakefold_maintenance.upkeep.waiting import waiting_of
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Entry, Invalid, Result
+from lakefold_table.errors import PreconditionError, RetryError, StopError
+from lakefold_table.marks.marks import Rebinding, RebindReason
+from lakefold_table.position import Position
+from lakefold_table.storage import OPENERS
+from lakefold_table.versions.refs import Refs
+from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
+from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
+from tests.replaying import Listed
+from tests.reported import Outcomes
+from tests.tagging import set_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_committer.fold.fold import FoldedTable
+
+NAME = "deleted_branches"
+HERE = f"memory://{NAME}/lake/t"
+DEV = f"{HERE}/tree/dev"
+
+
+def on(branch: str, envelope: Envelope) -> Envelope:
+    def named(it: Envelope) -> None:
+        it.table, it.branch = HERE, branch
+
+    return changed(envelope, named)
+
+
+def clone(name: str, version: int = 2, source: str = "") -> Envelope:
+    """The proposal that begins a branch at a version of the main branch, or of `source`."""
+    envelope = Envelope(table=HERE, branch=name)
+    envelope.lance.uuid, envelope.lance.read_version = f"clone {name}", version
+    begun = envelope.lance.clone
+    begun.is_shallow, begun.ref_version, begun.branch_name = True, version, name
+    begun.ref_path = f"{HERE}/tree/{source}" if source else HERE
+    if source:
+        begun.ref_name = source
+    return envelope
+
+
+def rows(name: str, read: int = 2) -> Envelope:
+    return on("dev", append(name, read=read))
+
+
+def deletion() -> Envelope:
+    return changed(deleting(HERE, "dev"), lambda it: setattr(it.delete_branch, "uuid", "deletion"))
+
+
+@pytest.fixture(autouse=True)
+def store() -> Iterator[MemoryStorage]:
+    """A table with two versions and the branch `dev`: positions 0 to 2, and 3 for a row of the branch."""
+    MemoryStorage.forget(NAME)
+    fold_at(opened(HERE), [on("", creation())], 0)
+    fold_at(opened(HERE), [on("", append("a"))], 1)
+    fold_at(opened(DEV), [clone("dev")], 2)
+    fold_at(opened(DEV), [rows("b")], 3)
+    yield MemoryStorage(HERE)
+    MemoryStorage.forget(NAME)
+
+
+def result(table: TableWriter, envelope: Envelope, offset: int) -> Result:
+    return fold_at(table, [envelope], offset)[0].result
+
+
+def dev(outcomes: Outcomes | None = None) -> TableWriter:
+    """A committer that opens the branch. `outcomes`: what was reported."""
+    recovery = RecoveryContext(LOG, lambda: 100, outcome_index=outcomes)
+    return TableWriter(FORMAT, versions_at(DEV), DEV, check_sizes=False, recovery=recovery)
+
+
+def remove() -> None:
+    remove_files(HERE, "dev", {}, lambda _: None)
+
+
+def files_of_dev() -> list[str]:
+    return [
+        path
+        for path in MemoryStorage(HERE).everything()
+        if path.startswith("tree/dev/") or "dev.json" in path
+    ]
+
+
+def message(result: Result) -> str:
+    assert isinstance(result, Invalid), result
+    assert result.hint
+    return result.message
+
+
+def test_what_is_before_it_is_folded_and_what_is_after_it_is_refused() -> None:
+    table = dev()
+    group = entries([rows("c", 3), deletion(), rows("d", 4), clone("dev")], 4)
+    folded: list[Result] = []
+    while len(folded) < len(group):
+        folded += [outcome.result for outcome in table.fold(group[len(folded) :]).outcomes]
+    assert folded[:2] == [Committed(4, rows_added=3, first_fragment_id=2, num_fragment_ids=1), Committed(5)]
+    for late in folded[2:]:
+        assert message(late) == "the branch was deleted by the proposal at transactions/0@5"
+    assert versions_at(DEV).latest() == 5
+    assert dev().table.marks.deleted_by == Position(LOG, 5, "transactions")
+    assert opened(HERE).table.version == 2, "the main branch is as it was"
+
+
+def test_a_branch_that_others_need_is_not_deleted(store: MemoryStorage) -> None:
+    table = dev()
+    set_tag(store, "v1", 2, branch="dev")
+    set_tag(store, "main-too", 2)
+    assert message(result(table, deletion(), 4)) == "the branch dev is needed by tag v1"
+    set_tag(store, "lakefold-consumer-x", 3, branch="dev")
+    needed = "the branch dev is needed by tag lakefold-consumer-x, tag v1"
+    assert message(result(table, deletion(), 5)) == needed
+    refs = Refs(store)
+    refs.delete_tag("v1")
+    refs.delete_tag("lakefold-consumer-x")
+    fold_at(opened(f"{HERE}/tree/next"), [clone("next", 3, "dev")], 6)
+    assert message(result(table, deletion(), 7)) == "the branch dev is needed by branch next"
+    store.put("_refs/tags/v2.json", [b"x"])
+    assert "can't be read which tags" in message(result(table, deletion(), 8))
+    elsewhere = opened(DEV, roots=["memory://elsewhere"])
+    assert "can't be read which tags" in message(result(elsewhere, deletion(), 8))
+    assert isinstance(result(dev(), rows("c", 3), 9), Committed), "it goes on"
+
+
+def test_what_is_no_branch_is_not_deleted() -> None:
+    assert message(result(opened(HERE), deleting(HERE, ""), 4)) == "the main branch can't be deleted"
+    nowhere = deleting(HERE, "nowhere")
+    assert "has no branch nowhere" in message(result(opened(f"{HERE}/tree/nowhere"), nowhere, 5))
+    keyed = changed(deletion(), lambda it: setattr(it, "app_id", "a"))
+    assert "no batch id" in message(result(dev(), keyed, 6))
+    assert dev().table.marks.deleted_by is None
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_committer_that_dies_before_it_reports_leaves_the_answer(
+    store: MemoryStorage, *, stored: bool
+) -> None:
+    """It dies before or after its put: what is folded again is the same, and so is the answer."""
+    prepared = dev().prepare([entry(deletion(), 4)])
+    if stored:
+        assert dev().fold([entry(deletion(), 4)]).outcomes == prepared.folded.outcomes
+    before = files_of_dev()
+    successor = dev()
+    again = fold_at(successor, [deletion(), rows("c", 3)][: 1 + stored], 4)
+    assert again[0].result == Committed(4)
+    assert successor.table.version == 4
+    assert (files_of_dev() == before) == stored, "nothing is published twice"
+    (version,) = replay(versions_at(DEV), Listed(entries([deletion()], 4)), DEV, 4)
+    assert (version.verdict, version.committed) == (Verdict.SAME, 1)
+    remove()
+    assert files_of_dev() == []
+    assert Refs(store).branches() == {}
+
+
+def test_a_store_that_fails_deletes_nothing(store: MemoryStorage) -> None:
+    table = dev()
+    store.faults.plan(Refuse("the disk is full", ".manifest"))
+    with pytest.raises(RetryError, match="the disk is full"):
+        result(table, deletion(), 4)
+    assert dev().table.version == 3
+    store.faults.plan(LoseAnswer(stored=True, suffix=".manifest"))
+    assert result(table, deletion(), 4) == Committed(4)
+
+
+def test_a_suspended_committer_publishes_nothing_after_the_deletion() -> None:
+    late = [dev(), dev()]
+    prepared = [
+        table.prepare([entry(envelope, 4)])
+        for table, envelope in zip(late, [rows("c", 3), deletion()], strict=True)
+    ]
+    assert result(dev(), deletion(), 4) == Committed(4)
+    for table, group in zip(late, prepared, strict=True):
+        assert table.put(group) is (group is prepared[1]), "the same deletion is the same file"
+    late[0].fall_back(lost=True)
+    assert (
+        message(result(late[0], rows("c", 3), 5))
+        == "the branch was deleted by the proposal at transactions/0@4"
+    )
+    assert versions_at(DEV).latest() == 4
+
+
+@pytest.mark.parametrize("envelope", [rows("c", 3), deletion()], ids=["rows", "deletion"])
+def test_a_suspended_committer_creates_no_file_after_the_removal(envelope: Envelope) -> None:
+    late = dev()
+    prepared = late.prepare([entry(envelope, 4)])
+    assert result(dev(), deletion(), 4) == Committed(4)
+    remove()
+    with pytest.raises(StopError, match="the table was dropped"):
+        late.put(prepared)
+    assert files_of_dev() == []
+
+
+def test_a_branch_is_created_again_under_its_name() -> None:
+    outcomes = Outcomes()
+    owner = dev(outcomes)
+    outcomes.report(fold_at(owner, [deletion()], 4))
+    remove()
+    with pytest.raises(StopError, match="the table was dropped"):
+        result(owner, clone("dev", 1), 5)
+    # The loop opens it again.
+    owner = dev(outcomes)
+    late = message(result(owner, rows("c", 3), 5))
+    assert late.startswith(f"the branch dev of the table at {HERE} was deleted; the last proposal that was")
+    assert late.endswith("committed to it is transactions/0@4")
+    assert "was deleted" in message(result(owner, deletion(), 6))
+    outcomes.report(fold_at(owner, [clone("dev", 1)], 7))
+    assert owner.table.version == 1
+    outcomes.report(fold_at(owner, [rows("e", 1)], 8))
+    # The old deletion is read once more.
+    reopened = dev(outcomes)
+    assert "answered before" in message(result(reopened, deletion(), 4))
+    assert reopened.table.marks.deleted_by is None
+
+
+def test_a_tag_that_is_set_after_the_deletion_keeps_the_files(store: MemoryStorage) -> None:
+    assert result(dev(), deletion(), 4) == Committed(4)
+    set_tag(store, "v1", 3, branch="dev")
+    before = files_of_dev()
+    with pytest.raises(PreconditionError, match="its files are needed by tag v1"):
+        remove()
+    assert files_of_dev() == before
+
+
+def test_the_files_of_a_branch_that_was_not_deleted_stay() -> None:
+    before = files_of_dev()
+    with pytest.raises(PreconditionError, match="was kept or created again"):
+        remove()
+    assert (files_of_dev(), is_deleted(HERE, "dev", {})) == (before, False)
+    result(dev(), deletion(), 4)
+
+    def keep(table: FoldedTable) -> Rebinding:
+        after = Position(LOG, 4, "transactions")
+        return Rebinding(RebindReason.ADOPTED, table.marks.position, after, 1)
+
+    publish_move(FORMAT, versions_at(DEV), DEV, keep)
+    with pytest.raises(PreconditionError, match="was kept or created again"):
+        remove()
+    assert isinstance(result(dev(), rows("c", 3), 5), Committed)
+
+
+class Failing(MemoryStorage):
+    """Fails after so many removals."""
+
+    left = 0
+
+    def delete(self, path: str) -> None:
+        if Failing.left == 0:
+            raise RetryError("the store can't be reached")
+        Failing.left -= 1
+        super().delete(path)
+
+
+def test_a_removal_that_is_interrupted_at_each_step_continues(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold_at(opened(f"{HERE}/tree/dev/inner"), [clone("dev/inner")], 4)
+    others = [path for path in store.everything() if path not in files_of_dev() or "inner" in path]
+    result(dev(), deletion(), 5)
+    stored = {path: store.get(path) for path in store.everything()}
+    steps = len(stored) - len(others)
+    for step in range(steps):
+        for path, data in stored.items():
+            store.put(path, [data])
+        with monkeypatch.context() as patch:
+            patch.setitem(OPENERS, "memory", Failing)
+            Failing.left = step
+            with pytest.raises(RetryError, match="can't be reached"):
+                remove()
+        numbers = versions_at(DEV).numbers()
+        assert not numbers or numbers[-1] == 4, "the newest version goes last"
+        assert is_deleted(HERE, "dev", {})
+        assert "dev" in Refs(store).branches()
+        remove()
+        assert sorted(store.everything()) == sorted(others)
+        assert not is_deleted(HERE, "dev", {})
+    assert set(Refs(store).branches()) == {"dev/inner"}
+
+
+def test_a_deletion_is_read_from_the_log_and_named_for_people() -> None:
+    position = Position(LOG, 4, "transactions")
+    read = decode(deletion().SerializeToString(), HERE.encode(), position, 10**15)
+    assert isinstance(read, Entry)
+    assert (operation_of(read), read.begins_table, bool(read.uuid)) == ("delete_branch", False, True)
+    (outcome,) = dev().fold([read]).outcomes
+    assert (outcome.result, outcome.branch, outcome.uuid) == (Committed(4), "dev", read.uuid)
+    assert outcome_value(outcome_message(outcome)) == outcome
+    row = next(iter(lakefold.open(DEV).history()))
+    assert (row.version, row.entries, row.operations, row.refused) == (4, 1, {"delete_branch": 1}, 0)
+    waiting = [waiting_of([deletion(), rows("c", 2)], branch) for branch in ("", "dev")]
+    assert [(each.count, each.unknown) for each in waiting] == [(0, False), (2, False)]
