@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -22,7 +23,17 @@ from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Duplicate
 from lakefold_table.storage.local import LocalStorage
-from tests.delta_logs.actions import LISTED, PROTOCOL, add, data_file, metadata, remove, text, txn
+from tests.delta_logs.actions import (
+    LISTED,
+    PROTOCOL,
+    add,
+    data_file,
+    metadata,
+    protocol_with,
+    remove,
+    text,
+    txn,
+)
 from tests.unit.test_delta_format import SECOND_ID, Table
 
 if TYPE_CHECKING:
@@ -168,6 +179,23 @@ def test_a_version_that_moved_rows_says_so(tmp_path: Path) -> None:
     with pytest.raises(lakefold.UnknownChangeError, match=r"version 1 \(UPDATE\)"):
         updated.inserted()
     assert updated.feed().read_all().num_rows == 6
+
+
+@pytest.mark.parametrize("kinds", [None, [None], ["upsert"]])
+def test_no_row_of_a_change_file_is_passed_over(tmp_path: Path, kinds: list[str | None] | None) -> None:
+    path = tmp_path / "_change_data" / "c.parquet"
+    path.parent.mkdir()
+    columns = {"x": pa.array([7], pa.int64())}
+    pq.write_table(
+        pa.table(columns | ({} if kinds is None else {"_change_type": pa.array(kinds, pa.string())})), path
+    )
+    change = {"path": "_change_data/c.parquet", "partitionValues": {}, "dataChange": False}
+    feed = {"delta.enableChangeDataFeed": "true"}
+    commit(tmp_path, 0, protocol_with("changeDataFeed"), metadata(**feed))
+    changes = {"cdc": {**change, "size": path.stat().st_size}}
+    commit(tmp_path, 1, data_file(tmp_path, "a.parquet", 7), changes)
+    with pytest.raises(lakefold.DamagedError, match="_change_type is no kind of change"):
+        lakefold.changes(tmp_path, 0).read_all()
 
 
 def test_a_removed_file_without_its_partition_is_found(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakefold_reader.delta.columns import shaped
 from lakefold_reader.delta.data_files import DataFile
+from lakefold_reader.delta.feed.plan import ORDER
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema
 from lakefold_reader.format.changes import Misfits
@@ -21,6 +22,8 @@ from lakefold_reader.format.feed_rows import (
     shown_values,
     warn_of_misfits,
 )
+from lakefold_table.errors import DamagedError
+from lakefold_table.roots import below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,6 +34,15 @@ if TYPE_CHECKING:
 
 CHANGE_TYPE: Final = DeltaColumn(CHANGE_FIELDS[0], CHANGE_FIELDS[0].name, type_name="string")
 """The column of change files with the kind of change of each row."""
+
+
+def _condition(text: str) -> Condition:
+    return Condition(f"{CHANGE_TYPE.physical} {text}", DeltaSchema((CHANGE_TYPE,), (CHANGE_TYPE,)))
+
+
+_KINDS: Final = ", ".join(f"'{kind}'" for kind in ORDER)
+_OTHER: Final = _condition(f"IS NULL OR {CHANGE_TYPE.physical} NOT IN ({_KINDS})")
+"""Also holds for each row of a file that lacks the column."""
 
 
 def feed_schema(columns: DeltaSchema) -> pa.Schema:
@@ -74,11 +86,14 @@ class FilePartReader:
 
     def stored(self, part: FilePart, shape: Shape = shaped) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part in the table's columns alone."""
-        condition = None
-        if part.in_change_file:
-            of_kind = DeltaSchema((CHANGE_TYPE,), (CHANGE_TYPE,))
-            condition = Condition(f"{CHANGE_TYPE.physical} = '{part.change_type}'", of_kind)
-        return DataFile(self._source, part.rows, shape).batches(self._columns, condition)
+        file = DataFile(self._source, part.rows, shape)
+        if not part.in_change_file:
+            return file.batches(self._columns)
+        if any(True for _ in file.batches((), _OTHER)):
+            message = f"it has rows whose {CHANGE_TYPE.physical} is no kind of change"
+            where = below(self._source.uri, part.rows.path)
+            raise DamagedError(message, where=where, hint="read on after the version that names this file")
+        return file.batches(self._columns, _condition(f"= '{part.change_type}'"))
 
     def _shaped(
         self, part: FilePart, skipped: Counter[str], values: pa.Array, column: DeltaColumn

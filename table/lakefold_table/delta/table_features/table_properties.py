@@ -78,8 +78,14 @@ PROPERTIES: Final = (
     TableProperty("delta.autoOptimize", *_FLAG),
     TableProperty("delta.autoOptimize.autoCompact", *_choice("true", "false", "auto", "legacy")),
     TableProperty("delta.autoOptimize.optimizeWrite", *_FLAG),
-    TableProperty("delta.checkpoint.writeStatsAsJson", *_FLAG),
-    TableProperty("delta.checkpoint.writeStatsAsStruct", *_FLAG),
+    TableProperty(
+        "delta.checkpoint.writeStatsAsJson", *_FLAG, "with false, checkpoints have no statistics as texts"
+    ),
+    TableProperty(
+        "delta.checkpoint.writeStatsAsStruct",
+        *_FLAG,
+        "with true, checkpoints have statistics and partition values as columns",
+    ),
     TableProperty("delta.checkpointRetentionDuration", *_DURATION),
     TableProperty("delta.checkpointInterval", *_number(1), "the versions from a checkpoint to the next"),
     TableProperty("delta.checkpointPolicy", *_choice("classic", "v2"), "the kind of the checkpoints"),
