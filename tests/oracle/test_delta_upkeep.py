@@ -37,7 +37,7 @@ from lakefold_table.entry import Entry
 from lakefold_table.position import LogId, Position
 from lakefold_table.uri import canonical
 from tests.delta_logs.actions import add, data_file, text
-from tests.oracle.delta_maintenance import DeltaWorld, committed, made
+from tests.oracle.delta_maintenance import WITH_VECTORS, DeltaWorld, committed, made
 from tests.unit.test_delta_format import Table
 
 if TYPE_CHECKING:
@@ -279,6 +279,21 @@ def test_files_that_are_not_the_tables_stay(tmp_path: Path) -> None:
     assert not any((world.path / name).exists() for name in goes)
     assert all((world.path / name).exists() for name in stays)
     assert inner - stored(world) == set(goes[:2])
+
+
+def test_files_of_a_table_with_features_that_are_not_known_stay(tmp_path: Path) -> None:
+    """Also if the feature concerns writers alone: `vacuumProtocolCheck` requires it of each table."""
+    around = DeltaSurroundings(made(tmp_path / "t", 1))
+    unnamed = around.world.path / "part-6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e.parquet"
+    unnamed.write_bytes(b"")
+    upkeep = around.upkeep(compaction="false")
+    assert around.rounds(upkeep) == [(0, 0)]
+    known = WITH_VECTORS["protocol"]
+    later = {"protocol": {**known, "writerFeatures": [*known["writerFeatures"], "of tomorrow"]}}
+    around.world.path.joinpath("_delta_log", f"{2:020}.json").write_bytes(text([later]))
+    with pytest.raises(lakefold.InvalidError, match="of tomorrow"):
+        around.rounds(upkeep, WEEK, NOTICE)
+    assert unnamed.exists()
 
 
 @pytest.mark.parametrize("seed", range(3))
