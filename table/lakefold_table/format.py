@@ -237,7 +237,7 @@ class VersionSummary:
     footprint: object
     missing_files: tuple[str, ...] = ()
     keeps_metadata: bool = False
-    restored: int = 0
+    restored: int | None = None
     uuid: str = ""
     marks: str = ""
     time_us: int = 0
@@ -293,8 +293,11 @@ class State(Protocol):
         """Returns why its marks may be lost, "" if nothing shows it. `has_all`: no older one is gone."""
 
     @property
-    def restored(self) -> int:
-        """The older version that this version restored with its metadata, 0 if it is not a Restore."""
+    def restored(self) -> int | None:
+        """The older version that this version restored, None if it is not a Restore or does not name one.
+
+        Lance's Restore takes over the metadata of that version, with its marks; Delta's keeps the marks.
+        """
 
     @property
     def missing_files(self) -> tuple[str, ...]:

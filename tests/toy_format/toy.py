@@ -118,7 +118,7 @@ class ToyState:
 
     format = NAME
     schema: object = None
-    restored = 0
+    restored: int | None = None
     is_clone = False
     branch = ""
     history_start = 0

@@ -33,7 +33,7 @@ from lakefold_committer.recovery.stored_versions import (
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.record import is_own
-from lakefold_table.marks.rollbacks import after_foreign
+from lakefold_table.marks.rollbacks import after_foreign, rolled_back
 from lakefold_table.versions.succession import Link, Succession, succession
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ def _verified(
     if newest.proves_marks or (
         gone == carried.version and _left_alone(table_format, versions, newest, later)
     ):
+        made: list[State | VersionSummary] = [*reversed(later), newest]
+        for each in made:
+            if each.restored is not None and each.keeps_metadata:
+                carried = rolled_back(carried, each.version, each.restored, None)
         return carried
     bound = carried.position
     if recovery is None or bound is None or bound.log != recovery.log or carried.branch != newest.branch:
@@ -175,12 +179,12 @@ def _carried(
     """
     state = read_state(table_format, versions, own)
     marks = own_marks(state, uri)
-    restores = [summary.version for summary in between if summary.restored]
-    if newest.restored:
-        marks = after_foreign(marks, newest)
-    elif restores:
-        # The last Restore alone decides which keys are removed.
-        marks = after_foreign(marks, read_state(table_format, versions, restores[-1]))
+    for summary in between:
+        if summary.restored is not None:
+            older = None if summary.keeps_metadata else read_state(table_format, versions, summary.version)
+            metadata = None if older is None else older.metadata
+            marks = rolled_back(marks, summary.version, summary.restored, metadata)
+    marks = after_foreign(marks, newest)
     return FoldedTable(uri, table_format.follow_foreign(state, newest, between), marks)
 
 

@@ -89,6 +89,7 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         begins_clone=False,
         footprint=None,
         keeps_metadata=keeps_marks(actions, own),
+        restored=content.info.restored,
         uuid=uuid_of(data) if own is None else own.uuid,
         marks="" if own is None else digest_of_marks(own.metadata),
         # Delta fact 8.4. Clients have written microseconds as milliseconds, at which no reader may stop.

@@ -241,7 +241,7 @@ def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
     from and don't count. The keys that another client's Restore after that version left out of the table are
     in them.
     """
-    restore: VersionSummary | None = None
+    restores: list[VersionSummary] = []
     for number in reversed(numbers):
         # The newest version is mostly a committer's, and then it is needed whole.
         summary = source.summary(number, whole=number == numbers[-1])
@@ -249,19 +249,24 @@ def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
             whole = source.summary(number, whole=True) if summary.metadata is None else summary
             metadata = None if whole is None else whole.metadata
             marks = None if metadata is None else decode_marks(metadata, source.uri)
-            return marks if marks is None or restore is None else _rolled_back(source, marks, restore)
+            for restore in reversed(restores):
+                marks = None if marks is None else _rolled_back(source, marks, restore)
+            return marks
         if summary is not None and summary.begins_clone:
             return None
-        if summary is not None and summary.restored and restore is None:
-            restore = summary
+        if summary is not None and summary.restored is not None:
+            restores.append(summary)
     return None
 
 
 def _rolled_back(source: Source, marks: Marks, restore: VersionSummary) -> Marks:
-    whole = restore if restore.metadata is not None else source.summary(restore.version, whole=True)
-    if whole is None or whole.metadata is None:
+    whole: VersionSummary | None = restore
+    if restore.metadata is None and not restore.keeps_metadata:
+        whole = source.summary(restore.version, whole=True)
+    if restore.restored is None or whole is None or (whole.metadata is None and not whole.keeps_metadata):
         return marks
-    return rolled_back(marks, restore.version, restore.restored, whole.metadata)
+    metadata = None if whole.keeps_metadata else whole.metadata
+    return rolled_back(marks, restore.version, restore.restored, metadata)
 
 
 def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterator[int]:

@@ -17,7 +17,7 @@ from lakefold_table.delta.merge_deletions import vectors_to_read
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
-from lakefold_table.delta.state import DeltaState, decode_state, time_of, version_at
+from lakefold_table.delta.state import DeltaState, decode_state, restored_in, time_of, version_at
 from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
@@ -108,6 +108,7 @@ class DeltaFormat:
             begins_clone=False,
             footprint=footprint,
             keeps_metadata=keeps_marks(actions, own),
+            restored=restored_in(actions),
             uuid=uuid_of(data) if own is None else own.uuid,
             marks="" if own is None else digest_of_marks(own.metadata),
             time_us=time_of(actions, own),

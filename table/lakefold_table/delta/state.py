@@ -65,7 +65,7 @@ class DeltaState:
     `marks`: those of the last version that a committer made, up to this one. `own`: what the version's commit
     says of itself, None if another client made it. `identity`: that of the commit's file. `history`: what the
     last versions did, oldest first, this one included. `keeps_metadata`: another client made it, and left the
-    marks as they were.
+    marks as they were. `restored`: the version that it restored, None if it names none.
     """
 
     version: int
@@ -77,8 +77,8 @@ class DeltaState:
     history: tuple[CommitFootprint, ...] = ()
     missing_files: tuple[str, ...] = ()
     keeps_metadata: bool = False
+    restored: int | None = None
     format: str = field(default=NAME, init=False)
-    restored: int = field(default=0, init=False)
     is_clone: bool = field(default=False, init=False)
     branch: str = field(default="", init=False)
 
@@ -154,6 +154,7 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
         uuid_of(data),
         time_of(actions, own),
         keeps_metadata=keeps_marks(actions, own),
+        restored=restored_in(actions),
     )
     known = {**files, path: data}
     if version and LAST_CHECKPOINT not in files:
@@ -209,6 +210,11 @@ def time_of(actions: Sequence[Action], own: CommitMetadata | None) -> int:
             at = given if given is not None else stamped
             return int(at) * 1000 if is_long(at) and at is not None else 0
     return 0
+
+
+def restored_in(actions: Sequence[Action]) -> int | None:
+    """Returns the version that a commit restored, None if it is no RESTORE or names none."""
+    return next((action.restored for action in actions if isinstance(action, CommitInfo)), None)
 
 
 def _in_commit_ms(actions: Sequence[Action]) -> int | None:

@@ -205,7 +205,7 @@ class LanceDraft:
     @property
     def restored(self) -> int | None:
         """The version that the entry added last restores, None if it is not a Restore."""
-        return (restored_by(self._transactions[-1]) or None) if self._transactions else None
+        return restored_by(self._transactions[-1]) if self._transactions else None
 
     @property
     def metadata(self) -> Mapping[str, str]:

@@ -105,8 +105,8 @@ class LanceState:
         return keeps_metadata(self.transaction)
 
     @property
-    def restored(self) -> int:
-        """The version that this version restored with its metadata, 0 if it is not a Restore."""
+    def restored(self) -> int | None:
+        """The version that this version restored with its metadata, None if it is not a Restore."""
         return restored_by(self.transaction)
 
     @property

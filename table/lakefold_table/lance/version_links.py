@@ -24,9 +24,11 @@ def keeps_metadata(transaction: Transaction | None) -> bool:
     return kind is not Kind.UPDATE_CONFIG or not transaction.update_config.HasField("table_metadata_updates")
 
 
-def restored_by(transaction: Transaction | None) -> int:
-    """Returns the version that this transaction restored, 0 if it is not a Restore."""
-    return transaction.restore.version if transaction is not None and transaction.HasField("restore") else 0
+def restored_by(transaction: Transaction | None) -> int | None:
+    """Returns the version that this transaction restored, None if it is not a Restore."""
+    if transaction is None or not transaction.HasField("restore"):
+        return None
+    return transaction.restore.version or None
 
 
 def transaction_uuid(transaction: Transaction | None, file: str) -> str:

@@ -5,7 +5,8 @@ exactly what had been folded by then. A key that was folded since and isn't amon
 the versions of keys need not be remembered, and any number of Restores can follow each other, also a Restore
 that takes back another.
 
-A Restore of a Delta table takes over no marks, which its commits have. There the versions of the keys decide.
+A Restore of a Delta table, also of another client, takes over no marks, which its commits or a domain have.
+There the versions of the keys decide.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from lakefold_table.format import State
 
 
-def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str]) -> Marks:
+def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str] | None) -> Marks:
     """Returns the marks to keep after version `by` restored version `to`, whose metadata it has.
 
     If that metadata contains no marks of this branch, or marks of a later version, the versions of the keys
-    decide, as far as they are known.
+    decide, as far as they are known. None: the Restore took over no metadata. Then it is one of all Restores
+    since the marks were published, and those before it are in `marks` already.
     """
+    if metadata is None:
+        return _by_versions(marks, by, to)
     then = _marks_of_branch(metadata, marks)
     if then is not None and then.version > to:
         return _by_versions(marks, by, to)
@@ -41,7 +45,10 @@ def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str]) -> 
 
 def after_foreign(marks: Marks, state: State) -> Marks:
     """Returns the marks to keep after a version of another client, whose metadata may be older."""
-    return rolled_back(marks, state.version, state.restored, state.metadata) if state.restored else marks
+    if state.restored is None:
+        return marks
+    metadata = None if state.keeps_metadata else state.metadata
+    return rolled_back(marks, state.version, state.restored, metadata)
 
 
 def without_repeats(marks: Marks) -> Marks:

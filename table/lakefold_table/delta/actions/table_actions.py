@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 RESTORE_TABLE: Final = "RESTORE"
+_MOST_DIGITS: Final = 18
 """The operation that makes an earlier version the newest again, as Delta's clients name it."""
 
 
@@ -115,6 +116,20 @@ class CommitInfo:
         """The name of the operation, empty if none is given."""
         name = self.extra.get("operation")
         return name if isinstance(name, str) else ""
+
+    @property
+    def restored(self) -> int | None:
+        """The version that a RESTORE restored, None if it names none, or the operation is another one.
+
+        delta-spark writes it as a number, delta-rs as text. Both may name a time instead.
+        """
+        parameters = self.extra.get("operationParameters")
+        if self.operation != RESTORE_TABLE or not isinstance(parameters, dict):
+            return None
+        version = parameters.get("version")
+        if isinstance(version, str) and len(version) <= _MOST_DIGITS and version.isdecimal():
+            version = int(version)
+        return version if is_long(version) and version >= 0 else None
 
     @property
     def user_metadata(self) -> str | None:
