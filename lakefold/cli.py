@@ -100,7 +100,9 @@ VERBS: Final = {
     "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
     "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
     "tag": Verb("lakefold.branching.verbs:tag", "Give a version of a table a name, through the log."),
-    "branch": Verb("lakefold.branching.verbs:branch", "Begin a branch of a table, through the log."),
+    "branch": Verb(
+        "lakefold.branching.verbs:branch", "Begin a branch of a table, or delete it, through the log."
+    ),
     "restore": Verb(
         "lakefold.branching.verbs:restore",
         "Make an earlier version the newest again, through the log.",

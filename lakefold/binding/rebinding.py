@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold.branch_end import after_end
 from lakefold_committer.recovery.open_table import marked_properties
 from lakefold_committer.recovery.outcome_index import OutcomeIndex
 from lakefold_committer.recovery.recovery_context import RecoveryContext, ReportedVersions
@@ -184,6 +185,10 @@ class _UnchangedError(PreconditionError):
 def _check(table: FoldedTable, why: RebindReason, target: RebindTarget | None, consent: Consent) -> None:
     """Raises `_UnchangedError` if the binding of this branch can't be changed for the reason `why`."""
     bound = table.marks.position
+    by = table.marks.deleted_by
+    if by is not None and not (why is RebindReason.ADOPTED and consent.dropped):
+        deleted = after_end(by)
+        raise _UnchangedError(deleted.message, where=table.uri, hint=deleted.hint)
     if table.marks.dropped and not (why is RebindReason.ADOPTED and consent.dropped):
         raise _UnchangedError(
             "the table is being dropped",

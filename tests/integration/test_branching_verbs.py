@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -14,8 +15,6 @@ import lakefold
 from lakefold import cli
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakefold import WriteOptions
 
 
@@ -132,6 +131,40 @@ def test_a_branch_begins_at_a_version_and_goes_on_by_itself(table: Table) -> Non
     assert (written.kind, written.version) == ("committed", begin + 1)
     assert (table.ids(branch="audit"), table.ids(branch="next")) == ([1, 2, 5], [1, 2])
     assert table.ids() == [1, 2, 3, 4]
+
+
+def test_a_branch_is_deleted_with_its_files_and_begins_again_under_its_name(table: Table) -> None:
+    table.run("branch", "audit", "--version", str(version_with(table, [1, 2])))
+    folder = f"{table.path}/tree/audit"
+    lakefold.append(folder, pa.table({"id": [5]}), **table.options)
+    table.run("branch", "next", "--branch", "audit")
+    table.run("tag", "audited", "--branch", "audit")
+    refused = table.run("branch", "audit", "--delete", code=3)
+    needed = "the branch audit is needed by tag audited, branch next"
+    assert (refused["outcome"]["invalid"]["message"], refused["files_removed"]) == (needed, False)
+    with pytest.raises(OSError, match="can not delete"):
+        lance.dataset(table.path).branches.delete("audit")
+    table.run("branch", "next", "--delete")
+    table.run("tag", "audited", "--delete")
+
+    deleted = table.run("branch", "audit", "--delete")
+    position = deleted["outcome"]["position"]
+    assert (deleted["branch"], deleted["files_removed"]) == ("audit", True)
+    assert not Path(folder).exists()
+    theirs = lance.dataset(table.path)
+    assert theirs.branches.list() == {}
+    assert theirs.to_table()["id"].to_pylist() == [1, 2, 3, 4]
+    for read in (lambda: table.ids(branch="audit"), lambda: lakefold.open(folder)):
+        with pytest.raises(lakefold.LakefoldError, match="does not exist|nothing at this location"):
+            read()
+    again = table.run("branch", "audit", "--delete", code=3)["outcome"]["invalid"]["message"]
+    assert again.endswith(f"{position['topic']}/{position['partition']}@{position['offset']}")
+
+    table.run("branch", "audit", "--version", str(version_with(table, [1])))
+    assert lakefold.append(folder, pa.table({"id": [6]}), **table.options).kind == "committed"
+    assert (table.ids(branch="audit"), set(lance.dataset(table.path).branches.list())) == ([1, 6], {"audit"})
+    assert "branch audit deleted, with its files" in table.text("branch", "audit", "--delete")
+    table.run("branch", "audit", "--delete", "--version", "1", code=2)
 
 
 def test_a_tag_is_made_moved_and_removed(table: Table) -> None:

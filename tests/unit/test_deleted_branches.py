@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import lance
 import pytest
 
 import lakefold
+from lakefold import cli
 from lakefold.branching.branch_removal import is_deleted, remove_files
 from lakefold.branching.verbs import deleting
 from lakefold_committer.observability.metrics import operation_of
@@ -16,6 +20,7 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
+from lakefold_log.read.file_log import framed
 from lakefold_maintenance.upkeep.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Entry, Invalid, Result
@@ -23,7 +28,9 @@ from lakefold_table.errors import PreconditionError, RetryError, StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import OPENERS
+from lakefold_table.uri import canonical
 from lakefold_table.versions.refs import Refs
+from tests import proposals
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
 from tests.replaying import Listed
@@ -307,3 +314,53 @@ def test_a_deletion_is_read_from_the_log_and_named_for_people() -> None:
     assert (row.version, row.entries, row.operations, row.refused) == (4, 1, {"delete_branch": 1}, 0)
     waiting = [waiting_of([deletion(), rows("c", 2)], branch) for branch in ("", "dev")]
     assert [(each.count, each.unknown) for each in waiting] == [(0, False), (2, False)]
+
+
+def test_a_branch_on_a_local_disk_is_deleted_by_a_file_and_its_files_by_the_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pylance sees neither the branch nor a file of it afterwards, and the version that deletes it can be folded again."""
+    path, files = tmp_path / "t", [str(tmp_path / name) for name in ("a", "b", "c")]
+    uri = canonical(path)
+
+    def here(envelope: Envelope, branch: str = "") -> Envelope:
+        def named(it: Envelope) -> None:
+            it.table, it.branch = uri, branch
+            if it.lance.HasField("clone"):
+                it.lance.clone.ref_path = str(path)
+
+        return changed(envelope, named)
+
+    def run(*words: str, code: int = 0) -> list[Any]:
+        capsys.readouterr()
+        assert cli.run([words[0], str(path), *words[1:], "--json"]) == code, capsys.readouterr()
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    written = [here(proposals.creation(uri))]
+    Path(files[0]).write_bytes(framed(written))
+    run("fold", files[0])
+    added = proposals.append(uri, proposals.rows([1]), 1)
+    branches = [here(clone("dev", 1), "dev"), here(clone("dev/inner", 1), "dev/inner")]
+    Path(files[1]).write_bytes(framed([added, *branches]))
+    run("fold", files[1])
+    late = here(proposals.append(uri, proposals.rows([2]), 1), "dev")
+    Path(files[2]).write_bytes(framed([here(deletion(), "dev"), late]))
+    before = sorted(path.rglob("*"))
+    dry = run("fold", files[2], "--dry-run", code=3)
+    assert sorted(path.rglob("*")) == before
+    outcomes = run("fold", files[2], code=3)
+    assert [outcome.get("committed", outcome.get("invalid")) for outcome in dry] == [
+        outcome.get("committed", outcome.get("invalid")) for outcome in outcomes
+    ]
+    assert outcomes[0]["committed"]["version"] == "2"
+    assert "deleted by the proposal" in outcomes[1]["invalid"]["message"]
+    capsys.readouterr()
+    assert cli.run(["replay", str(path / "tree/dev"), *(f"--file={file}" for file in files), "--check"]) == 0
+    (done,) = run("branch", "dev", "--delete")
+    assert (done["outcome"], done["files_removed"]) == (None, True)
+    assert {each.name for each in (path / "tree/dev").iterdir()} == {"inner"}
+    theirs = lance.dataset(str(path))
+    assert set(theirs.branches.list()) == {"dev/inner"}
+    assert theirs.to_table()["id"].to_pylist() == [1]
+    assert theirs.checkout_version(("dev/inner", None)).to_table().num_rows == 0
+    run("replay", *(f"--file={file}" for file in files), "--check")

@@ -126,7 +126,7 @@ def _last_folded(marks: Marks) -> Position | None:
 
 
 def _lists(main: str, branch: str, storage_options: Mapping[str, str] | None) -> bool:
-    """Returns whether the table at `main` lists the branch: if not, a Lance client or a verb has deleted it."""
+    """Returns whether the table at `main` lists the branch. If not, it was deleted."""
     return branch in Refs(open_canonical(main, storage_options)).branches()
 
 
