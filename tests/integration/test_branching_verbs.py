@@ -155,7 +155,7 @@ def test_a_branch_is_deleted_with_its_files_and_begins_again_under_its_name(tabl
     assert theirs.branches.list() == {}
     assert theirs.to_table()["id"].to_pylist() == [1, 2, 3, 4]
     for read in (lambda: table.ids(branch="audit"), lambda: lakefold.open(folder)):
-        with pytest.raises(lakefold.LakefoldError, match="does not exist|nothing at this location"):
+        with pytest.raises(lakefold.LakefoldError, match=r"does not exist|nothing at this location"):
             read()
     again = table.run("branch", "audit", "--delete", code=3)["outcome"]["invalid"]["message"]
     assert again.endswith(f"{position['topic']}/{position['partition']}@{position['offset']}")

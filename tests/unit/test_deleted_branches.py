@@ -319,7 +319,7 @@ def test_a_deletion_is_read_from_the_log_and_named_for_people() -> None:
 def test_a_branch_on_a_local_disk_is_deleted_by_a_file_and_its_files_by_the_verb(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pylance sees neither the branch nor a file of it afterwards, and the version that deletes it can be folded again."""
+    """The branch and its files are gone for pylance too, and its last version can be folded again."""
     path, files = tmp_path / "t", [str(tmp_path / name) for name in ("a", "b", "c")]
     uri = canonical(path)
 
