@@ -3,9 +3,13 @@
 Its imports take a moment. Ctrl-C must end the process without a traceback during that time too.
 """
 
+import sys
+
 from lakefold.console.interrupts import end_at_once
 
 end_at_once()
+# structlog loads rich if that is installed, which takes a fifth of the time of a start. No log line needs it.
+sys.modules.setdefault("rich", None)  # type: ignore[arg-type] # Python's documented way to have no such module
 
 from lakefold.cli import main  # noqa: E402 - this is what takes long
 

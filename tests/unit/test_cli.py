@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -39,7 +40,14 @@ def run_python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_lakefold(*args: str) -> subprocess.CompletedProcess[str]:
-    return run_python("from lakefold.cli import main; main()", *args)
+    return run_python("from lakefold.__main__ import main; main()", *args)
+
+
+def test_rich_is_not_loaded_if_it_is_installed() -> None:
+    """It would be loaded by structlog, for tracebacks that no verb prints."""
+    assert importlib.util.find_spec("rich") is not None
+    process = run_python("import sys, lakefold.__main__, structlog.dev; print('rich.console' in sys.modules)")
+    assert (process.stdout, process.stderr) == ("False\n", "")
 
 
 def with_verb(monkeypatch: pytest.MonkeyPatch, command: click.Command, *, runs_on: bool = False) -> None:
