@@ -93,6 +93,12 @@ def test_each_way_to_write_leaves_bad_rows_out(
         ("a", 1, "id"),
         ("a", 2, "op"),
     ]
+    others = tmp_path / "others"
+    lakefold.append(others, pa.table({"reason": ["a complaint"]}), **options)
+    given |= {"bad_records": others, "bad_records_columns": ["n"]}
+    with pytest.raises(lakefold.InvalidError, match="a table of other rows: it lacks the columns table"):
+        lakefold.append(table, batch, **given)
+    assert lance.dataset(others).schema.names == ["reason"]
 
 
 def test_rows_that_turn_bad_before_the_batch_is_sent_again_are_not_lost(

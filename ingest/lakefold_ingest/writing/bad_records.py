@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_faults import BAD_ROWS
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +50,15 @@ class BadRecords:
 
 
 def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table]) -> BadRecords | None:
-    """Returns what is written of the bad rows of a batch; None if there are none."""
+    """Returns what is written of the bad rows of a batch; None if there are none.
+
+    Raises `InvalidError` if their table is one of other rows.
+    """
     all_bad = pa.concat_tables([BAD_ROWS.empty_table(), *bad_rows])
     count = all_bad.num_rows
     if not count:
         return None
+    _check_table(settings)
     LOGGER.warning("%s: %s rows can't be written and go to %s", key, count, settings.bad_records)
     whose = [settings.table, key.app_id or key.own_uuid, key.batch_id]
     columns = [pa.array([value] * count, field.type) for value, field in zip(whose, COLUMNS, strict=False)]
@@ -81,6 +87,18 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
         Key("", None, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{key} {rows.to_pylist()}"))),
         rows,
     )
+
+
+def _check_table(settings: WriteSettings) -> None:
+    """Raises `InvalidError` if the table of bad rows lacks their columns: `merge_schema` would add these."""
+    view = read_view(settings.bad_records, settings.storage_options)
+    missing = [] if view is None else [name for name in COLUMNS.names if name not in view.schema.names]
+    if set(missing) - {"source"}:
+        raise InvalidError(
+            f"{settings.bad_records} is a table of other rows: it lacks the columns {', '.join(missing)}",
+            where="bad_records",
+            hint="name a table for bad rows alone; if it does not exist, it is created",
+        )
 
 
 def bad_records_key(key: Key, table: str) -> Key:
