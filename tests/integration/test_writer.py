@@ -115,8 +115,14 @@ def test_rows_that_do_not_fit_fail_alone(committed: lakefold.WriteOptions, tmp_p
     good = [writer.append(pa.table({"n": [number], "s": ["y"]})) for number in (1, 2)]
     bad, other = writer.append(nulls), writer.append(pa.table({"z": [1]}))
     later = writer.append(rows(3))
-    with pytest.raises(lakefold.InvalidError, match=r"n: the batch has a null|z .* is not in the table"):
-        writer.close()
+    for _ in range(2):
+        with pytest.raises(
+            lakefold.InvalidError, match=r"n: the batch has a null|z .* is not in the table"
+        ) as caught:
+            writer.close()
+        assert [note[:46] for note in caught.value.__notes__] == [
+            "2 appends of this writer failed, with 2 rows: "
+        ]
     assert [future.result(0).kind for future in (*good, later)] == ["committed"] * 3
     with pytest.raises(lakefold.InvalidError, match="n: the batch has a null"):
         bad.result(0)

@@ -96,6 +96,7 @@ class BatchWriter:
         self._is_closing = False
         self._broken: LakefoldError | None = None
         self._first_failure: BaseException | None = None
+        self._failed_appends = self._failed_rows = 0
         self._in_flight = threading.Semaphore(MOST_IN_FLIGHT)
         self._started: queue.SimpleQueue[tuple[StartedBatch, list[Pending]] | None] = queue.SimpleQueue()
         self._has_committed = False
@@ -157,16 +158,19 @@ class BatchWriter:
     def close(self) -> None:
         """Waits for the outcomes of all appends and ends the writer.
 
-        Raises the first error that an append of this writer had, also if its future was read. May be called
-        again.
+        Raises the first error that an append of this writer had, also if its future was read. A note of it
+        says how many appends failed, and with how many rows. May be called again.
         """
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
-        if self._first_failure is not None:
-            raise self._first_failure
+        failure = self._first_failure
+        if failure is not None:
+            lost = f"{self._failed_appends} appends of this writer failed, with {self._failed_rows} rows"
+            failure.__notes__ = [f"{lost}: the future of each has its error"]
+            raise failure
 
     async def aclose(self) -> None:
         """Ends the writer as `close` does, without blocking the event loop. Raises as it does.
@@ -352,6 +356,8 @@ class BatchWriter:
     def _fail(self, batch: list[Pending], error: BaseException) -> None:
         with self._changed:
             self._first_failure = self._first_failure or error
+            self._failed_appends += len(batch)
+            self._failed_rows += sum(pending.rows for pending in batch)
             if isinstance(error, StopError):
                 self._broken = self._broken or error
         for pending in batch:
