@@ -20,10 +20,14 @@ SPARK = """\
 # needs a Spark session with lakefold[ingest], and a table
 from lakefold.spark import register
 
-register(spark)  # once for each session; the executors need lakefold[ingest] as well
+register(spark)  # tables answer filters; the executors need lakefold[ingest] as well
 spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
 spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights.lance")
 ```
+
+Spark finds the format by itself if lakefold is installed in the Python of its driver (`PYSPARK_PYTHON`, or
+`spark.pyspark.python`); if it says `DATA_SOURCE_NOT_FOUND`, that Python lacks `lakefold[ingest]`. `register`
+has tables answer filters, so that less is read.
 
 In SQL, name a table by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path
 's3://lake/flights.lance')`. `CREATE TABLE` is refused, because Spark passes no options to a Python source
@@ -40,7 +44,7 @@ SPARK_NOTES = """\
   same rows whenever it is used.
 - **Filters** are applied by Lance if its result is the same as Spark's for every value; Spark applies the
   others, which `explain()` shows. `register` enables this (`spark.sql.python.filterPushdown.enabled`); Spark
-  4.0 doesn't have it.
+  4.0 doesn't have it. A session that has not called it reads all rows, and Spark filters them.
 - **Columns**: Spark doesn't pass the columns of a query to a Python source. Name them by `columns`, or by a
   schema (`.schema("id long, text string")`); then the others aren't read.
 - **Types**: unsigned integers become the next wider type (64 bits: `decimal(20,0)`), lists of fixed size
@@ -94,7 +98,7 @@ SPARK_WRITES = """\
 # needs a Spark session with lakefold[ingest], brokers, and a frame and a stream of events
 from lakefold.spark import register, sink
 
-register(spark)  # once for each session; the executors need lakefold[ingest] as well
+register(spark)  # once for each session, see below
 (
     frame.write.format("lakefold")
     .mode("append")
@@ -109,6 +113,11 @@ register(spark)  # once for each session; the executors need lakefold[ingest] as
 )
 events.writeStream.foreachBatch(sink("s3://lake/flights.lance", "broker:9092"))  # the same, in Python
 ```
+
+Drivers and executors need `lakefold[ingest]`. Spark finds the format by itself if lakefold is installed in
+the Python of its driver (`PYSPARK_PYTHON`, or `spark.pyspark.python`); if it says `DATA_SOURCE_NOT_FOUND`,
+that Python lacks it. So writes don't need `register`, which makes [reads](spark.md) faster and can serve
+metrics.
 
 With Spark Connect use `format("lakefold")`: `sink` needs the process of Spark's driver, and says so.
 

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 def register(
     spark: SparkSession, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1"
 ) -> None:
-    """Makes `format("lakefold")` known to a session, for reads and writes, of batches and of streams.
+    """Lets tables answer the filters of a session's queries, and makes `format("lakefold")` known to it.
 
         register(spark)
         spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
         frame.write.format("lakefold").mode("append").save("s3://lake/flights.lance")
 
-    Call it once for each session; the executors need lakefold installed, too. The options are those of
-    docs/reference/spark.md and docs/reference/spark-writes.md. It also lets Python sources answer filters,
-    which is off in Spark by default (`spark.sql.python.filterPushdown.enabled`); if that is turned off again,
-    Spark refuses to read tables. With `metrics_port` the driver serves the sums over the batches of the
+    Spark knows the format without this as well, if lakefold is installed in the Python of its driver; then it
+    reads all rows of a table, and filters them itself. Call it once for each session; the executors need
+    lakefold installed, too. The options are those of docs/reference/spark.md and
+    docs/reference/spark-writes.md. That Python sources answer filters is off in Spark by default
+    (`spark.sql.python.filterPushdown.enabled`); if that is turned off again, Spark refuses to read tables of
+    the session. With `metrics_port` the driver serves the sums over the batches of the
     session's streaming queries for Prometheus, as `sink` does. Raises `InvalidError` if it can't,
     also because the session is one of Spark Connect.
     """
@@ -44,3 +46,9 @@ class LakefoldFormat(TableFormat):
     def write_settings(self, given: GivenWrite) -> WriteSettings:
         """Returns the settings of a write: its options, else those of the environment and `config`."""
         return write_settings(given.path, cast("WriteOptions", given.settings()))
+
+
+class UnregisteredFormat(LakefoldFormat):
+    """The same in a session that has not called `register`: Spark refuses readers that answer filters."""
+
+    answers_filters = False

@@ -72,6 +72,16 @@ def test_the_newest_version_is_read_as_pylance_reads_it(reading: Reading, table:
     assert same(reading.load(table.uri), table.to_table())
 
 
+def test_a_session_without_register_reads_tables_and_filters_their_rows_itself(
+    reading: Reading, table: lance.LanceDataset
+) -> None:
+    fresh = Reading(reading.spark.newSession())
+    few = fresh.load(table.uri).where("n > 90")
+    assert same(few, table.to_table(filter="n > 90"))
+    with pytest.raises(PySparkException, match=r"writeMode.*none of its values"):
+        few.write.format("lakefold").mode("append").option("writeMode", "put").save(table.uri)
+
+
 @pytest.mark.parametrize("by", ["number", "time", "tag", "branch"])
 def test_an_older_version_is_read_as_pylance_reads_it(
     reading: Reading, table: lance.LanceDataset, by: str

@@ -11,7 +11,7 @@ Spark.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -45,6 +45,8 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 class LakefoldSource(DataSource):
     """A table as Spark reads it: `spark.read.format("lakefold").load("s3://lake/flights.lance")`."""
 
+    answers_filters: ClassVar[bool] = True
+    """Whether the reader of a version takes a query's filters: then Spark's setting `PUSHDOWN` must be on."""
     _pinned: Pinned | None = None
 
     @classmethod
@@ -63,7 +65,8 @@ class LakefoldSource(DataSource):
             given.check(Use.CHANGES)
             return ChangesReader(given, pinned, target)
         given.check(Use.ROWS)
-        return VersionReader(given, pinned, target)
+        reader = FilteringReader if self.answers_filters else VersionReader
+        return reader(given, pinned, target)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Returns a reader that follows the table."""
@@ -89,14 +92,6 @@ class VersionReader(DataSourceReader):
         self._target = target
         self._rows = rows_of(pinned, target, None)
 
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Takes the filters that Lance answers as Spark would. Returns the others."""
-        if not self._pinned.answers_filters:
-            return filters
-        pushed = push(filters, unchanged(self._pinned.schema.arrow, self._target))
-        self._rows = rows_of(self._pinned, self._target, pushed.where)
-        return pushed.left
-
     def partitions(self) -> Sequence[InputPartition]:
         """Returns the pieces of the version, with neighbours in one partition."""
         return _partitions(pieces(self._pinned, self._cut))
@@ -104,6 +99,18 @@ class VersionReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
+
+
+class FilteringReader(VersionReader):
+    """Reads the rows of a version for which the filters of a query hold."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        """Takes the filters that Lance answers as Spark would. Returns the others."""
+        if not self._pinned.answers_filters:
+            return filters
+        pushed = push(filters, unchanged(self._pinned.schema.arrow, self._target))
+        self._rows = rows_of(self._pinned, self._target, pushed.where)
+        return pushed.left
 
 
 class ChangesReader(DataSourceReader):
