@@ -16,6 +16,7 @@ import pytest
 
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.settings import WriteSettings
@@ -180,13 +181,20 @@ def test_creates_the_table_and_folds_each_batch_once(bench: WritingBench) -> Non
     assert bench.outcomes() == [Committed] * 3
 
 
-def test_without_a_committer_the_batch_says_so_and_may_come_again(bench: WritingBench) -> None:
+def test_without_a_committer_the_batch_says_so_and_may_come_again(
+    bench: WritingBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log_client, "QUIET_S", 2.0)
     with pytest.raises(RetryError, match=r"no outcome within 5 s for the creation of the table"):
         bench.put(0, rows(1), timeout_s=5.0)
     bench.fold()
     with pytest.raises(RetryError, match=r"no outcome within 5 s for batch 0 of app at .*@1") as caught:
         bench.put(0, rows(1), timeout_s=5.0)
     assert "committer" in caught.value.hint
+    assert any(
+        f"{canonical(bench.table)}: waiting for the committer's outcome of" in each
+        for each in caplog.messages
+    )
     bench.fold()
     assert isinstance(bench.put(0, rows(1), timeout_s=5.0), Duplicate)
     assert bench.numbers() == [1]

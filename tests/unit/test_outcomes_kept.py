@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from lakefold_ingest.writing import sent_batches
 from lakefold_ingest.writing.sent_batches import TableWaiter, Unanswered
 from lakefold_log.read.outcomes import CommittedReports, OutcomeWaiter
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -156,7 +157,9 @@ def test_the_outcomes_of_rows_that_are_not_in_the_table_are_returned(
     assert [outcome.result for outcome in lost] == ([result] if is_lost else [])
 
 
-def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long() -> None:
+def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     reader = Reader()
     sender = TableWaiter(waiter(reader))
     for batch in (1, 2):
@@ -170,6 +173,12 @@ def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long() -> None:
         RetryError, match=r"1 batches in the log have no outcome yet, the oldest for 0\.\d s: no"
     ):
         sender.make_room("app", Unanswered(3, 0.0), 0.01)
+    assert not caplog.messages
+    monkeypatch.setattr(sent_batches, "QUIET_S", 0.0)
+    with pytest.raises(RetryError):
+        sender.make_room("app", Unanswered(3, 0.0), 0.01)
+    (logged,) = caplog.messages
+    assert logged.startswith(f"{TABLE}: waiting for the committer: 1 batches in the log have no outcome yet")
     assert sender.make_room("other", Unanswered(3, 0.0), 0.0) == []
     assert sender.lag("other") == Unanswered()
     reader.report(2, Committed(3))

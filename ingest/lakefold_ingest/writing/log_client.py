@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.writing.sent_batches import SentBatch, TableWaiter, Unanswered
+from lakefold_ingest.writing.sent_batches import QUIET_S, SentBatch, TableWaiter, Unanswered
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import MissingTopicError, describe
 from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
@@ -290,6 +290,9 @@ class Proposed:
                 raise
             if outcome is None:
                 self._proposer.position_of(self._sent)
+                outcome = self._outcome(position, min(timeout_s, QUIET_S) - (time.perf_counter() - begun))
+            if outcome is None and timeout_s > QUIET_S:
+                LOGGER.warning("%s: waiting for the committer's outcome of %s", self.envelope.table, position)
                 outcome = self._outcome(position, timeout_s - (time.perf_counter() - begun))
             sent_at = begun if self._sent_at is None else self._sent_at
             return Answer(position, outcome, sent_at - self._started, time.perf_counter() - sent_at)

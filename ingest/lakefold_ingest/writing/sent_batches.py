@@ -35,6 +35,8 @@ _BEHIND = (
 )
 _READ_S = 1.0
 LOGGER = logging.getLogger("lakefold")
+QUIET_S = 5.0
+"""A writer that waits for an outcome for longer than this logs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,9 @@ class Unanswered:
 
     batches: int = 0
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.batches} batches in the log have no outcome yet, the oldest for {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,26 +170,28 @@ class TableWaiter:
     def make_room(self, app_id: str, most: Unanswered, timeout_s: float) -> list[Outcome]:
         """Waits until what the app sent without waiting and has no outcome is less than `most`.
 
-        Returns as `LogClient.make_room`. Raises `RetryError` if it is still more
+        Returns as `LogClient.make_room`, and logs that it waits. Raises `RetryError` if it is still more
         after `timeout_s` seconds.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline, is_quiet = time.monotonic() + timeout_s, True
         with self.lock:
             reported = self._reported(app_id)
             while (lag := self._lag(app_id)).batches and not self.is_blind:
                 if lag.batches < most.batches and lag.seconds <= most.seconds:
                     break
                 oldest, named = next(iter(self._sent_by(app_id).items()))
+                remaining_s = deadline - time.monotonic()
                 try:
-                    self.outcomes.wait(oldest, named, deadline - time.monotonic())
+                    self.outcomes.wait(oldest, named, min(remaining_s, QUIET_S) if is_quiet else remaining_s)
                 except RetryError as error:
+                    if is_quiet and remaining_s > QUIET_S:
+                        is_quiet = False
+                        LOGGER.warning("%s: waiting for the committer: %s", named.table, self._lag(app_id))
+                        continue
                     if reported:
                         # The caller learns first what was refused.
                         break
-                    message = (
-                        f"{lag.batches} batches in the log have no outcome yet, the oldest for "
-                        f"{lag.seconds:.1f} s: {error.message}"
-                    )
+                    message = f"{lag}: {error.message}"
                     raise RetryError(message, where=str(oldest), hint=_BEHIND) from error
                 reported += self._reported(app_id)
         return reported
