@@ -289,6 +289,10 @@ def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) ->
     enabling = log.table.propose(metadata(**{TIMES: "true"}), read=1, operation="SET TBLPROPERTIES")
     assert log.table.fold(enabling, log=LOG_ID) == [Committed(2)]
     assert log.info(2)["inCommitTimestamp"] == 4_000_000_000_001
+    for table in (lakefold.open(log.table.path, 2), lakefold.open(log.table.path, as_of="2096-10-03")):
+        assert (table.version, table.timestamp.timestamp()) == (2, 4_000_000_000.001)
+    *_, change = lakefold.tail(log.table.path, "earliest")
+    assert change.timestamp.timestamp() == 4_000_000_000.001
     configuration = snapshot_in(log.table.path).metadata.configuration
     assert configuration["delta.inCommitTimestampEnablementTimestamp"] == "4000000000001"
     # The file's time is not needed to fold the version again.

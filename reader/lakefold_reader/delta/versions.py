@@ -93,7 +93,9 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         uuid=uuid_of(data) if own is None else own.uuid,
         marks="" if own is None else digest_of_marks(own.metadata),
         # Delta fact 8.4. Clients have written microseconds as milliseconds, at which no reader may stop.
-        time_us=limited(time_of(actions, own) or source.storage.stored_at(path) or 0),
+        time_us=limited(
+            _said(time_of(actions, own), content.info.in_commit_ms) or source.storage.stored_at(path) or 0
+        ),
         table_id=properties.get(TABLE_ID, ""),
         branch="",
         own=own is not None,
@@ -102,6 +104,14 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         size=len(data),
         requested_at=requested_at,
     )
+
+
+def _said(time_us: int, in_commit_ms: int | None) -> int:
+    """Returns the time of a commit, which is the one in it if they differ (Delta fact 6.6).
+
+    That is after the one of the version before, also if a committer folds entries of an earlier time.
+    """
+    return time_us if in_commit_ms in (None, time_us // 1000) else 1000 * (in_commit_ms or 0)
 
 
 def metadata_at(source: Source, version: int) -> TableMetadata:
@@ -131,8 +141,8 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
         raise DamagedError(message, where=below(source.uri, path))
     check_readable(state.snapshot.protocol, source.uri)
     check_types(state.snapshot.metadata, source.uri)
-    if not state.time_us:
-        state = replace(state, time_us=source.storage.stored_at(path) or 0)
+    time_us = _said(state.time_us, state.snapshot.in_commit_ms)
+    state = replace(state, time_us=time_us or source.storage.stored_at(path) or 0)
     source.keep_state(state)
     return state, cast("DeltaSnapshot", state.snapshot)
 
