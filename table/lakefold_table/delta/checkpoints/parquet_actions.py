@@ -41,6 +41,7 @@ SPARE_BYTES: Final = 64 << 20
 MOST_TIMES: Final = 100
 """How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
 STATS: Final = "stats"
+_NOT_OF_TOMBSTONES: Final = (STATS, "tags")
 _DATA_CHANGE: Final = "dataChange"
 _PATH, _STATS, _PARSED = (f"{AddFile.NAME}.{name}" for name in ("path", STATS, PARSED))
 _INTEGERS: Final = frozenset({"minReaderVersion", "minWriterVersion", "offset", "sizeInBytes"})
@@ -96,13 +97,16 @@ def parquet_actions(
 def parquet_file(actions: Mapping[str, Sequence[Action]], form: StatisticsForm = JSON_ALONE) -> bytes:
     """Returns a Parquet file with a row for each action, and a column for each kind of action.
 
-    Actions about files change no data there (Delta fact 4.5). `form`: how files that are added have their
-    statistics.
+    Actions about files change no data there, and those of removed files lack what nobody needs of them (Delta
+    fact 4.5). `form`: how files that are added have their statistics.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     types = {name: _struct(BY_NAME[name]) for name in actions}
+    if RemoveFile.NAME in types:
+        kept = [each for each in types[RemoveFile.NAME] if each.name not in _NOT_OF_TOMBSTONES]
+        types[RemoveFile.NAME] = pa.struct(kept)
     if AddFile.NAME in types:
         members = [each for each in types[AddFile.NAME] if form.as_json or each.name != STATS]
         members += [pa.field(each.name, column_type(each)) for each in form.columns]
