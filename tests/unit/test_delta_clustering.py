@@ -13,7 +13,7 @@ from lakefold_table.delta.table_features.clustering import DOMAIN, FEATURE, clus
 from lakefold_table.delta.validity import TableRules, proposal_fault, table_rules
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.errors import DamagedError
-from tests.delta_logs.actions import Members, data_file, metadata, remove, snapshot_in
+from tests.delta_logs.actions import Members, data_file, metadata, protocol_with, remove, snapshot_in
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import log_id
 
@@ -126,6 +126,18 @@ def test_all_files_need_statistics_of_a_column_that_is_added(table: Table) -> No
     assert snapshot_in(table.path).domains[DOMAIN].configuration == by_both["domainMetadata"][
         "configuration"
     ].replace('["x"], ["s", "y"]', "")
+
+
+def test_a_table_with_partitions_does_not_get_the_feature(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    partitioned, features = described(by=("x",)), protocol_with("clustering", "domainMetadata")
+    (refused,) = table.fold(table.propose(features, partitioned), log=log_id(1))
+    assert isinstance(refused, Invalid)
+    assert "has partition columns and the feature clustering" in refused.message
+    table.fold(table.propose(protocol_with("domainMetadata"), partitioned), log=log_id(2))
+    (refused,) = table.fold(table.propose(features, read=0), log=log_id(3))
+    assert isinstance(refused, Invalid)
+    assert "has partition columns and the feature clustering" in refused.message
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,16 @@ def test_row_tracking_is_enabled_only_if_every_file_has_ids(tmp_path: Path) -> N
     assert isinstance(result, Committed)
 
 
+def test_files_of_a_table_without_row_tracking_have_no_ids(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    table.begin()
+    file = table.file("a.parquet", 1)
+    (refused,) = table.fold(table.propose({"add": {**file["add"], "baseRowId": 7}}), log=log_id(2))
+    assert isinstance(refused, Invalid)
+    assert "has a row id, but the table lacks the feature rowTracking" in refused.message
+    assert isinstance(table.fold(table.propose(file), log=log_id(3))[0], Committed)
+
+
 def test_row_tracking_needs_the_metadata_of_domains(tmp_path: Path) -> None:
     table = Table(tmp_path / "t")
     alone = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}}

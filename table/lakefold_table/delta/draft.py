@@ -279,7 +279,7 @@ class DeltaDraft:
             fault = protocol_fault(before.protocol, proposal.protocol)
         if fault is None and proposal.metadata is not None:
             fault = replaced_fault(before.metadata, proposal.metadata)
-        if fault is None and (proposal.metadata is not None or proposal.domains):
+        if fault is None and after is not before:
             fault = metadata_fault(before, after)
         if fault is None and proposal.metadata is not None:
             fault = self._untracked(before, after)

@@ -193,6 +193,9 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
         is_new = file.data_change and file.path not in known and proposal.operation != RESTORE_TABLE
         if file.path not in known and (file.data_change or known) and not proposal.restores:
             yield from _of_new_path(file.path)
+        if is_new and file.base_row_id is not None and not rules.tracks_rows:
+            message = f"{file.path!r} has a row id, but the table lacks the feature {ROW_TRACKING}"
+            yield message, "leave out baseRowId: committers give row ids"
         if is_new and rules.required:
             yield from _of_nulls(file, statistics, rules.required)
         if is_new or not rules.metadata.maps_columns:
@@ -367,6 +370,8 @@ def metadata_fault(before: TableRules | None, after: TableRules) -> Invalid | No
 def _table_faults(rules: TableRules) -> Iterator[tuple[str, str]]:
     yield from metadata_faults(rules.metadata, rules.features)
     yield from expression_faults(rules.metadata)
+    if CLUSTERED in rules.features and rules.metadata.partition_columns and not rules.clustering:
+        yield f"the table has partition columns and the feature {CLUSTERED}", "partition it, or cluster it"
     yield from clustering_faults(rules.clustering, rules.metadata)
 
 
