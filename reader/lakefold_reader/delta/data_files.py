@@ -176,6 +176,34 @@ class DataFile:
                         yield batch.take(pa.array(wanted[low:high] - begin))
             start += rows
 
+    def where_is(self, column: DeltaColumn, sought: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns the positions at which a column of whole numbers has one of these, and the numbers there.
+
+        `sought`: ascending, from 0 on. The numbers are None if the file lacks the column. Only row groups are
+        read that can have one, by their statistics.
+        """
+        field = stored_field(self._file.schema_arrow, column)
+        if field is None:
+            return np.zeros(0, np.int64), None
+        metadata = self._file.metadata
+        leaf = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == field.name)
+        start, positions, numbers = 0, [np.zeros(0, np.int64)], [np.zeros(0, sought.dtype)]
+        for group in range(metadata.num_row_groups):
+            rows, bounds = (
+                metadata.row_group(group).num_rows,
+                metadata.row_group(group).column(leaf).statistics,
+            )
+            low, high = 0, sought.size
+            if bounds is not None and bounds.has_min_max:
+                low, high = np.searchsorted(sought, (bounds.min, bounds.max + 1))
+            for first, batch in self._parts(group, rows, [column], {}) if low < high else ():
+                values = batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False)
+                matching = np.flatnonzero(np.isin(values, sought[low:high].astype(np.int64)))
+                positions.append(start + first + matching)
+                numbers.append(values[matching].astype(sought.dtype))
+            start += rows
+        return np.concatenate(positions), np.concatenate(numbers)
+
     def _parts(
         self, group: int, rows: int, columns: Sequence[DeltaColumn], read: dict[str, pa.Array]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:

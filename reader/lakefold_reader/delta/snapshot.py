@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from lakefold_reader.delta.data_files import DataFile, deleted_rows, live_rows
 from lakefold_reader.delta.files import batches_of
+from lakefold_reader.delta.numbered_rows import NumberedRows
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
 from lakefold_reader.delta.versions import not_built
+from lakefold_reader.format.row_ids import row_ids_of
 from lakefold_reader.format.snapshots import (
     Feature,
     FragmentRows,
@@ -134,20 +136,27 @@ class OpenedDelta:
         self, columns: Sequence[str] | None, where: str | None, part: RowRange
     ) -> pa.RecordBatchReader:
         """See `Snapshot.reader`. The rows come file by file, in the order of the files' paths."""
+        if columns is not None and self._numbered.are_asked_for(columns):
+            numbered = self._numbered.scan(columns, where)
+            return pa.RecordBatchReader.from_batches(
+                self._numbered.schema_of(columns), _part_of(numbered, part)
+            )
         schema = self.schema.chosen(columns)
         rows = batches_of(self._source, self._files, schema, where)
         return pa.RecordBatchReader.from_batches(schema.arrow, _part_of(rows, part))
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
-        """See `Snapshot.take`."""
-        del row_ids, columns, missing
-        hint = "choose the rows by a filter, as to_arrow(filter=...) takes it"
-        raise not_built("taking rows by their ids", self._source.uri, hint)
+        """See `Snapshot.take`. Ids say in which files rows are, unless they were written again."""
+        return self._numbered.take(row_ids_of(row_ids), columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
         """See `Snapshot.blobs`."""
         del column, row_ids
         raise not_built("reading blobs", self._source.uri)
+
+    @cached_property
+    def _numbered(self) -> NumberedRows:
+        return NumberedRows(self._source, self._version, self.schema)
 
     @property
     def _files(self) -> list[AddFile]:

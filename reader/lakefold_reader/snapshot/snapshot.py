@@ -279,8 +279,9 @@ class Table:
 
         A column may be a field of a nested column (`place.city`), or one of `_rowid`, `_rowaddr`,
         `_row_created_at_version` and `_row_last_updated_at_version` (the last two if the table has stable row
-        ids), which a filter may use as well. Only these columns, and what the filter needs, are read. The
-        first `offset` rows are left out, and at most `limit` rows returned.
+        ids), which a filter may use as well. Of these, Delta tables have `_rowid` and `_rowaddr`, and not in
+        filters. Only these columns, and what the filter needs, are read. The first `offset` rows are left
+        out, and at most `limit` rows returned.
 
         Raises `InvalidError` for a column or filter that the table can't answer, `VersionExpiredError` if the
         version was cleaned up meanwhile, `DamagedError` if a file is missing or can't be read.
@@ -306,9 +307,13 @@ class Table:
         fragment * 2^32 + offset. The first take builds an index of the version's row ids, without reading a
         file; the cost of each depends on the rows that are requested. `columns` as in `to_arrow`.
 
+        In a Delta table that tracks rows (`delta.enableRowTracking`) rows keep their ids. Those of rows that
+        were written again are sought in the footers of files, and read from the row groups that can have
+        them. Without row tracking an id holds for this version alone: the files' numbers are those in the
+        order of their paths.
+
         Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
-        `missing` is "skip"; `NotBuiltError` for Delta tables, whose rows are chosen by a filter; else as
-        `to_arrow`.
+        `missing` is "skip"; else as `to_arrow`.
         """
         return self._snapshot.take(row_ids, columns, missing)
 

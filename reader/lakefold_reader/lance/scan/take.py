@@ -7,7 +7,6 @@ unknown or deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -16,9 +15,11 @@ import pyarrow as pa
 
 from lakefold_reader.format.snapshots import Missing, RowsNotFoundError
 from lakefold_reader.lance.scan.scan import ADDRESS, Dataset
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from lakefold_reader.lance.scan.row_id_index import RowIndex
@@ -78,32 +79,6 @@ class RowTake:
         is_known = np.zeros(absent.size, dtype=np.bool_)
         is_known[self.index.find(absent).which] = True
         raise RowsNotFoundError(absent[~is_known].tolist(), absent[is_known].tolist(), where=self.dataset.uri)
-
-
-def row_ids_of(row_ids: object) -> Numbers:
-    """Returns row ids as numbers. Raises `InvalidError` if they are not integers from 0 to 2^64 - 1."""
-    hint = "give values of _rowid: whole numbers from 0 on"
-    try:
-        array = _array_of(row_ids)
-        numbers = array.cast(pa.uint64()).to_numpy(zero_copy_only=False)
-    except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise InvalidError(f"these are not row ids: {error}", hint=hint) from error
-    if array.null_count or (len(array) and not pa.types.is_integer(array.type)):
-        raise InvalidError(f"these are not row ids: {array.type} with {array.null_count} nulls", hint=hint)
-    return cast("Numbers", numbers)
-
-
-def _array_of(values: object) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        return values.combine_chunks()
-    if isinstance(values, pa.Array):
-        return values
-    listed = values if isinstance(values, np.ndarray | Sequence) else list(cast("Iterable[int]", values))
-    try:
-        return pa.array(listed)
-    except OverflowError:
-        # From 2^63 on Arrow doesn't choose a type that the ids fit.
-        return pa.array(listed, pa.uint64())
 
 
 def _in_order(rows: pa.Table, indices: Indices) -> pa.Table:

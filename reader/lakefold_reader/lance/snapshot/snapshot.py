@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
+from lakefold_reader.format.row_ids import row_ids_of
 from lakefold_reader.format.snapshots import (
     Feature,
     FragmentRows,
@@ -136,16 +137,12 @@ class LanceSnapshot:
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """See `Snapshot.take`."""
-        from lakefold_reader.lance.scan.take import row_ids_of
-
         check_list(columns)
         with explained(self._source, self.state.version):
             return self._row_take.rows(row_ids_of(row_ids), columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
         """See `Snapshot.blobs`."""
-        from lakefold_reader.lance.scan.take import row_ids_of
-
         with explained(self._source, self.state.version):
             return self._dataset.blobs(column, self._row_take.addresses(row_ids_of(row_ids)))
 
