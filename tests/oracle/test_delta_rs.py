@@ -12,14 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
+import lakefold
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import stored_rows, vector_file, vector_path
 from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
 from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, commit_path
-from lakefold_table.errors import VersionExpiredError
+from lakefold_table.entry import Committed
+from lakefold_table.errors import DamagedError, VersionExpiredError
 from tests.delta_logs.actions import LISTED, UUID, Members, add, metadata, snapshot_in, text, txn
+from tests.unit.test_delta_format import OTHER_ID, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,3 +228,30 @@ def test_a_v2_checkpoint_is_the_same_table(tmp_path: Path) -> None:
     (tmp_path / FOLDER / f"{0:020}.checkpoint.{UUID}.json").write_bytes(text(checkpoint))
     (tmp_path / commit_path(1)).write_bytes(text([write_file(tmp_path, "two.parquet", 5)]))
     check_same(snapshot_in(tmp_path), DeltaTable(str(tmp_path)))
+
+
+@pytest.mark.parametrize("parts", [1, 9])
+def test_a_log_that_lost_all_commits_is_damaged_and_no_table_is_created_there(
+    tmp_path: Path, parts: int
+) -> None:
+    table, log = Table(tmp_path), tmp_path / FOLDER
+    for _ in range(3):
+        write_deltalake(tmp_path, rows(Random(0)), mode="append")
+    DeltaTable(tmp_path).create_checkpoint()
+    for version in range(3):
+        (tmp_path / commit_path(version)).unlink()
+    # delta-rs reads the checkpoint, and can't write.
+    assert DeltaTable(tmp_path).version() == 2
+    with pytest.raises(DeltaError, match="Invalid table version: 2"):
+        write_deltalake(tmp_path, rows(Random(0)), mode="append")
+    for number in range(1, parts):
+        (log / f"{2:020}.checkpoint.{number:010}.{parts:010}.parquet").touch()
+    before = sorted(path.name for path in log.iterdir())
+    for open_it in (lambda: lakefold.open(tmp_path), lambda: table.fold(table.create())):
+        with pytest.raises(DamagedError, match="checkpoints in _delta_log/, but no version"):
+            open_it()
+    assert sorted(path.name for path in log.iterdir()) == before
+    for name in before:
+        (log / name).unlink()
+    (log / f"{2:020}.crc").touch()
+    assert table.fold(table.create(), log=OTHER_ID) == [Committed(0)]

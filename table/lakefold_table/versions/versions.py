@@ -42,7 +42,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from lakefold_table.errors import NotATableError, RetryError, StopError, VersionExpiredError
+from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
 from lakefold_table.storage.base import (
     ChecksConditions,
     DoubtfulPutError,
@@ -85,6 +85,8 @@ RECENT_SECONDS: Final = 0.1
 _FIRST_NAMES: Final = 8
 """How many names are listed to find the newest version if names of newer versions come first. Names of files
 that are just being written may be among them."""
+
+_COMMITS_GONE: Final = "restore the newest commit from a copy: a client that cleans the log up has to keep it"
 
 HINT: Final = "latest_version_hint.json"
 """The file in which Lance clients record the newest version, on stores that don't list in order (Lance fact
@@ -199,16 +201,23 @@ class Versions:
         return Versions.of(self.storage, table_format, is_branch=self._is_branch, clock=self._clock)
 
     def numbers(self) -> list[int]:
-        """Returns all versions that exist, ascending; none if there is no table. Lists the folder."""
+        """Returns all versions that exist, ascending; none if there is no table. Lists the folder.
+
+        Raises `DamagedError` if files of the table's log are there, but those of all versions are gone.
+        """
         started_at = self._clock()
         names = self.storage.names(self._folder)
         naming = self._detect(names)
         if naming is None:
             # The known scheme is kept: a folder that lost its versions is not a new table.
             return []
+        numbers = sorted(number for number in map(naming.parse, names) if number is not None)
+        if not numbers:
+            message = f"the table has checkpoints in {self._folder}/, but no version: its commits are gone"
+            raise DamagedError(message, where=self.storage.uri, hint=_COMMITS_GONE)
         self._naming = naming
         self._confirmed_at = started_at
-        return sorted(number for number in map(naming.parse, names) if number is not None)
+        return numbers
 
     def latest(self) -> int:
         """Returns the newest version; if nothing at all is at the root, the number before the first.

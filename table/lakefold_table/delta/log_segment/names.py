@@ -114,5 +114,9 @@ NAMING: Final = CommitNaming()
 
 
 def detect(names: Iterable[str]) -> CommitNaming | None:
-    """Returns the naming if any of these names is a version's."""
-    return NAMING if any(NAMING.parse(name) is not None for name in names) else None
+    """Returns the naming if any of these names is that of a commit, of compacted commits or a checkpoint.
+
+    A log without any commit is that of a table as well, which can't be opened (Delta fact 2.7).
+    """
+    files = (file for file in map(log_file, names) if file is not None)
+    return NAMING if any(file.kind is not LogFileKind.CHECKSUM for file in files) else None
