@@ -24,6 +24,7 @@ from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
 from lakefold.errors import missing_package
+from lakefold.stderr_lines import only_json
 from lakefold_table.entry import RefusedError
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, shortened
 from lakefold_table.new_threads import new_threads
@@ -203,7 +204,8 @@ def _print_version(ctx: click.Context, _: click.Parameter, given: bool) -> None:
     default="auto",
     show_default=True,
     envvar="LAKEFOLD_LOG_FORMAT",
-    help="JSON lines or text; auto is text at a terminal, else JSON. [env: LAKEFOLD_LOG_FORMAT]",
+    help="JSON lines or text; auto is text at a terminal, else JSON. With json all of stderr is JSON lines. "
+    "[env: LAKEFOLD_LOG_FORMAT]",
 )
 def lakefold(log_level: str, log_format: str) -> None:
     """Many writers, one lake table: a Kafka log orders their transactions, a committer publishes them."""
@@ -215,8 +217,9 @@ def lakefold(log_level: str, log_format: str) -> None:
 def run(args: Sequence[str]) -> int:
     """Runs a command line and returns its exit code. Prints an error on stderr.
 
-    If `--json` is among `args`, an error is also printed as a JSON document on stdout. A verb that runs until
-    it is stopped logs its last error as a JSON line if its log lines are JSON.
+    If `--json` is among `args`, an error is also printed as a JSON document on stdout. With `--log-format
+    json` it is a JSON line on stderr. A verb that runs until it is stopped logs its last error as a JSON line
+    whenever its log lines are JSON.
     """
     wants_json = "--json" in args
     try:
@@ -262,13 +265,16 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
 
 
 def _logs_errors(args: Sequence[str]) -> bool:
-    """Returns whether the last error is logged: for a daemon whose log lines are JSON it is."""
+    """Returns whether a verb's last error is logged.
+
+    It is if JSON was requested, and for a daemon whose log lines are JSON.
+    """
     verb = VERBS.get(next((word for word in args if word in VERBS), ""))
-    if verb is None or not verb.runs_on:
+    if verb is None:
         return False
     from lakefold.console.logs import are_json
 
-    return are_json()
+    return only_json() or (verb.runs_on and are_json())
 
 
 def _print_misuse(misuse: click.ClickException, *, as_json: bool, logged: bool) -> None:

@@ -37,7 +37,7 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
     ending: list[structlog.typing.Processor] = (
         [mask_line, _shown, _as_text(colours=terminal and "NO_COLOR" not in os.environ)]
         if text
-        else [_TRACEBACKS, mask_line, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        else [_TRACEBACKS, mask_line, _Json(is_requested=form == "json")]
     )
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -59,6 +59,14 @@ def are_json() -> bool:
     """Returns whether the logs are JSON lines. False before `configure` was called."""
     last = structlog.get_config()["processors"][-1]
     return isinstance(last, structlog.processors.JSONRenderer)
+
+
+class _Json(structlog.processors.JSONRenderer):
+    """Renders log lines as JSON. `is_requested`: no line on stderr may have another form."""
+
+    def __init__(self, *, is_requested: bool) -> None:
+        super().__init__(ensure_ascii=False)
+        self.is_requested = is_requested
 
 
 def _lost_of(stream: TextIO) -> structlog.typing.Processor:

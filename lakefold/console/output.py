@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from lakefold.stderr_lines import write_line
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -41,8 +43,14 @@ def row_text(row: Mapping[str, object]) -> str:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Prints a line on stdout, or on stderr if `err`. Control characters in it are escaped."""
-    click.echo(one_line(text), err=err)
+    """Prints a line on stdout, or on stderr if `err`. Control characters in it are escaped.
+
+    If stderr is to have JSON lines only, it is logged instead.
+    """
+    if err:
+        write_line(one_line(text))
+    else:
+        click.echo(one_line(text))
 
 
 def table_text(uri: str, format_name: str) -> str:

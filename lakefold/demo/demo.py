@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lakefold.console.options import json_option, verb
-from lakefold.console.output import print_json
+from lakefold.console.output import print_json, print_line
 from lakefold.demo import DEPARTURES
 from lakefold.demo.table_format import FORMATS
 from lakefold.errors import SetupError
 from lakefold.local.java import find_java
 from lakefold.local.ports import is_free
+from lakefold.stderr_lines import only_json
 
 if TYPE_CHECKING:
     from lakefold.demo.report import Report
@@ -96,7 +97,7 @@ def _run(root: Path, format_: str, rows: int, port: int, *, as_json: bool) -> Re
     from lakefold.demo.signals import Interrupted, Signals
     from lakefold.demo.state import DemoProgress
 
-    state = DemoProgress(rows)
+    state, form = DemoProgress(rows), "json" if only_json() else "auto"
     try:
         with (
             Signals() as signals,
@@ -109,10 +110,10 @@ def _run(root: Path, format_: str, rows: int, port: int, *, as_json: bool) -> Re
             result = Demo(folder, state, screen, signals, port).run()
             return report_of(folder, result, state.elapsed)
     except Interrupted as interrupted:
-        click.echo(f"\n{interrupted.number.name}: everything is stopped; the files are in {root}", err=True)
+        print_line(f"{interrupted.number.name}: everything is stopped; the files are in {root}", err=True)
         raise SystemExit(128 + interrupted.number) from None
     finally:
-        configure()
+        configure(form=form)
 
 
 def check_needs(port: int, format_: str = "lance") -> None:

@@ -11,6 +11,7 @@ import click
 
 from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.outcomes import REFUSED, outcome_line, print_outcome
+from lakefold.console.output import print_line
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -72,6 +73,6 @@ def command(
         kinds[outcome.kind] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:
-        click.echo(outcome_line(kinds, dry_run=dry_run), err=True)
+        print_line(outcome_line(kinds, dry_run=dry_run), err=True)
     if kinds["rejected"] or kinds["invalid"]:
         context.exit(REFUSED)

@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 from lakefold.errors import SetupError
 from lakefold.local.java import find_java
 from lakefold.local.maven import Repository, ivy_settings, proxy_options
+from lakefold.stderr_lines import only_json
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -89,6 +90,6 @@ def _failure(output: Sequence[str], repository: Repository) -> RetryError:
 
 def _show(text: str) -> None:
     """Replaces the last line of a terminal. Prints nothing to a file or a pipe."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not only_json():
         sys.stderr.write(f"\r\x1b[K  {text}" if text else "\r\x1b[K")
         sys.stderr.flush()

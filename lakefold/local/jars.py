@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from lakefold.local.ivy import retrieve
 from lakefold.local.maven import find_repository
 from lakefold.local.pins import Jar, JarSet, pinned_jars
+from lakefold.stderr_lines import write_line
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _fetch(name: JarSet, jars: Sequence[Jar], folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder.parent) as scratch:
         staged = Path(scratch) / "jars"
-        _print(f"downloading {len(jars)} jars ({name}) from {repository.name} into {folder}\n")
+        write_line(f"downloading {len(jars)} jars ({name}) from {repository.name} into {folder}")
         retrieve(jars, repository, scratch=Path(scratch), cache=cache_folder() / "ivy", into=staged)
         wrong = _unlike(jars, staged)
         if wrong:
@@ -88,9 +88,4 @@ def _fetch(name: JarSet, jars: Sequence[Jar], folder: Path) -> None:
             raise DamagedError(message, where=repository.name, hint=hint)
         shutil.rmtree(folder, ignore_errors=True)
         staged.rename(folder)
-    _print(f"downloaded and checked {len(jars)} jars ({name})\n")
-
-
-def _print(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    write_line(f"downloaded and checked {len(jars)} jars ({name})")

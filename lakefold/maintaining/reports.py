@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 import click
 
 from lakefold.console.output import print_line
+from lakefold.stderr_lines import only_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ class CompactionBar:
     def planned(self, tasks: Sequence[RewriteTask]) -> None:
         """Begins a bar for these tasks, if stderr is a terminal."""
         self.close()
-        if not sys.stderr.isatty():
+        if not sys.stderr.isatty() or only_json():
             return
         label = f"{len(tasks)} rewrites"
         bar = click.progressbar(length=sum(map(_weight, tasks)), label=label, file=sys.stderr)

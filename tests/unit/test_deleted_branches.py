@@ -148,6 +148,18 @@ def test_a_branch_that_others_need_is_not_deleted(store: MemoryStorage) -> None:
     assert isinstance(result(dev(), rows("c", 3), 9), Committed), "it goes on"
 
 
+def test_a_refusal_is_the_same_if_its_version_is_folded_again(store: MemoryStorage) -> None:
+    """Nothing records which tags there were then."""
+    set_tag(store, "v1", 2, branch="dev")
+    table, group = dev(), [deletion(), rows("c", 3)]
+    assert "is needed by tag v1" in message(result(table, group[0], 4))
+    result(table, group[1], 5)
+    Refs(store).delete_tag("v1")
+    replayed = list(replay(versions_at(DEV), Listed(entries(group, 4)), DEV, 4))
+    assert {each.verdict for each in replayed} == {Verdict.SAME}
+    assert sum(each.refused for each in replayed) == 1
+
+
 def test_what_is_no_branch_is_not_deleted() -> None:
     assert message(result(opened(HERE), deleting(HERE, ""), 4)) == "the main branch can't be deleted"
     nowhere = deleting(HERE, "nowhere")
@@ -282,7 +294,8 @@ def test_a_removal_that_is_interrupted_at_each_step_continues(
     fold_at(opened(f"{HERE}/tree/dev/inner"), [clone("dev/inner")], 4)
     others = [path for path in store.everything() if path not in files_of_dev() or "inner" in path]
     result(dev(), deletion(), 5)
-    stored = {path: store.get(path) for path in store.everything()}
+    rows_file = "tree/dev/data/f.lance"
+    stored = {rows_file: b"x", **{path: store.get(path) for path in store.everything()}}
     steps = len(stored) - len(others)
     for step in range(steps):
         for path, data in stored.items():
@@ -294,6 +307,7 @@ def test_a_removal_that_is_interrupted_at_each_step_continues(
                 remove()
         numbers = versions_at(DEV).numbers()
         assert not numbers or numbers[-1] == 4, "the newest version goes last"
+        assert not numbers or store.size(rows_file), "and other files go after it"
         assert is_deleted(HERE, "dev", {})
         assert "dev" in Refs(store).branches()
         remove()

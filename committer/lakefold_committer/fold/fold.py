@@ -250,11 +250,11 @@ class _Folding:
         if self.changes:
             return None
         recalled = None if self._terms.recalled is None else self._terms.recalled.get(entry.position.offset)
-        fault = None if recalled is not None else deletion_fault(self._table.state, entry, self._needed_by)
-        if fault is not None:
-            return self._explained(entry, fault).shortened()
         if recalled is not None and not isinstance(recalled, Committed):
             return recalled
+        fault = deletion_fault(self._table.state, entry, self._needed_by)
+        if fault is not None:
+            return self._explained(entry, fault).shortened()
         self._ends = True
         self._operations[entry.position.offset] = DELETE_BRANCH
         return Committed(self._version)
