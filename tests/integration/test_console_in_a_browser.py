@@ -64,6 +64,10 @@ CONTRAST = f"{LEAST_CONTRAST}('h1, a, .label, .faint, p, .kind', 'color', 'body'
 PLOT = "document.querySelector('.plot canvas')?.toDataURL()"
 FITS = """((plots) => plots.length === 4 && [...plots, document.documentElement].every(
   (each) => each.scrollWidth <= each.clientWidth))([...document.querySelectorAll(".plot")])"""
+STACKED = """((boxes) => boxes.length > 0 && boxes.every((each) => each.scrollWidth <= each.clientWidth) &&
+  [...document.querySelectorAll(".scroll td")].every((cell) => cell.dataset.title.length > 0 &&
+    getComputedStyle(cell, "::before").content.includes(cell.dataset.title) &&
+    cell.getBoundingClientRect().right <= innerWidth))([...document.querySelectorAll(".scroll")])"""
 MARKS = f"{LEAST_CONTRAST}('svg.conflict .others, svg.conflict .ours, svg.conflict .both', 'fill', '.scroll')"
 
 
@@ -304,10 +308,12 @@ def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
         plots = redrawn_plots(browser, plots)
         keep(browser, scheme)
     assert len(grounds) == 2
-    # On a narrow screen the plots end where their cards do, and only tables are scrolled sideways.
-    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    # On a phone the plots end where their cards do, and each cell of a table is below the one before.
+    assert not browser.value(STACKED)
+    size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True}
     browser.call("Emulation.setDeviceMetricsOverride", **size)
     until(lambda: browser.value(FITS), "narrow plots", seconds=120)
+    until(lambda: browser.value(STACKED), "narrow tables", seconds=120)
     keep(browser, "narrow")
     browser.call("Emulation.clearDeviceMetricsOverride")
     # The first key leads past the navigation, and stays on the page that is shown.

@@ -32,8 +32,8 @@ export function link(text, name, parameters) {
 export function grid(caption, columns, rows, rowClass = () => "") {
   const kindOf = (kind) => (kind === true ? "number" : kind ? `text ${kind}` : "text");
   const head = make("tr", {}, columns.map(([title, , kind]) => make("th", { scope: "col", class: kindOf(kind) }, title)));
-  const body = rows.map((row) => make("tr", { class: rowClass(row) || null }, columns.map(([, cell, kind]) =>
-    make("td", { class: kindOf(kind) }, cell(row)))));
+  const body = rows.map((row) => make("tr", { class: rowClass(row) || null }, columns.map(([title, cell, kind]) =>
+    make("td", { class: kindOf(kind), "data-title": title }, cell(row)))));
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, body)));
 }
