@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 BOUNDS_S: Final[Mapping[str, float]] = {
-    "node drained": 4.0,
+    "node drained": 2.0,
     "rollout": 5.0,
     "pod deleted": 4.0,
     "committer killed": 5.0,
