@@ -4,7 +4,8 @@ That parser takes more than JSON (an empty text is null, `TRUE` is true) and les
 twice), so no other parser says which texts can be stored. pylance has no function for it alone, so the column
 is written as a file in memory: a tenth of a millisecond, and about a microsecond for each text. So rows are
 checked only after pylance has refused to write them, if those that don't fit are left out, and in merges.
-Malformed and truncated texts are recognised without a file (`surely_refused`).
+Malformed and truncated texts, and objects with a name twice, are recognised without a file
+(`surely_refused`).
 
 The parser calls itself for each level of nesting, and some thousand levels end the process (SIGSEGV). So the
 depth of each text is checked before.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -31,11 +33,34 @@ if TYPE_CHECKING:
 _REFUSED: Final = re.compile(r"Failed to encode JSON: (.*?)(?:, pos (\d+))?(?:, /|$)", re.MULTILINE)
 _NOT_STORED: Final = "a text can't be stored as JSON"
 _HINT: Final = "correct or leave out such rows: the column has JSON"
-_DECODE: Final = json.JSONDecoder(parse_int=str).decode
 _WRITTEN: Final = frozenset(string.ascii_letters + string.digits + string.punctuation) - {"\\"}
 """pylance takes a backslash with a letter as white space."""
 _NO_VALUE: Final = _WRITTEN - set("{[\"'+-.,]}" + string.digits + "tTfFnNiI")
 """Characters with which no value begins, and which don't end an array: an item may be missing there."""
+_LETTERS: Final = frozenset(string.ascii_letters)
+_WORD: Final = re.compile(r"null|true|false|nan|inf", re.IGNORECASE)
+_REFUSED_AT: Final = {
+    "Expecting ':' delimiter": _WRITTEN,
+    # A number may go on in another dialect.
+    "Expecting ',' delimiter": _WRITTEN - set(".xXeE_+-'"),
+    # pylance takes names without quotes.
+    "Expecting property name enclosed in double quotes": _WRITTEN - _LETTERS - set("'\"_$"),
+}
+"""Characters at which pylance has the same error as Python's parser."""
+
+
+class _NameTwiceError(ValueError):
+    """An object has a name twice."""
+
+
+def _unique_names(pairs: list[tuple[str, object]]) -> None:
+    """Raises `_NameTwiceError` if the object with these names and values has a name twice."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise _NameTwiceError(f'duplicate object attribute "{twice}"')
+
+
+_DECODE: Final = json.JSONDecoder(parse_int=str, object_pairs_hook=_unique_names).decode
 
 
 def json_error(error: Exception, where: str) -> InvalidError | None:
@@ -110,6 +135,10 @@ def surely_refused(column: pa.Array) -> dict[int, str]:
         except json.JSONDecodeError as error:
             if _is_sure(error):
                 refused[index] = f"{_NOT_STORED}: {error.msg} (character {error.pos + 1})"
+        except _NameTwiceError as error:
+            # Names with escapes are equal in Python, and may differ in another dialect.
+            if "\\" not in text:
+                refused[index] = f"{_NOT_STORED}: {error}"
         except (ValueError, RecursionError):
             # It is not UTF-8, or nested too deeply, which others find.
             continue
@@ -128,8 +157,11 @@ def _is_sure(error: json.JSONDecodeError) -> bool:
         # Something is open. An empty text is null for pylance.
         return bool(begins)
     if error.msg == "Expecting value":
-        return rest[0] in _NO_VALUE
-    return error.msg == "Expecting ':' delimiter" and rest[0] in _WRITTEN
+        return rest[0] in _NO_VALUE or (rest[0] in _LETTERS and _WORD.match(rest) is None)
+    if error.msg.startswith(r"Invalid \escape"):
+        return rest[1:2] != "u"
+    # Python 3.13 names the comma before the end of an object.
+    return error.msg.endswith("before end of object") or rest[0] in _REFUSED_AT.get(error.msg, ())
 
 
 def _has_json(field: pa.Field) -> bool:
