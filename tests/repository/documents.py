@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -40,15 +41,22 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
             yield f"{document.path}: the link {target} leads nowhere"
     for code in CODE.findall(FENCE.sub("", document.text)):
         if FILE.match(code):
-            exists = any(PurePosixPath(path).match(code) for path in tracked)
+            exists = _ends_one(code, tracked)
         elif "/" in code and PATH.match(code) and code.split("/")[0] in top:
             exists = _exists(code, tracked)
         elif "/" in code and PATH.match(code) and code.endswith(".py"):
-            exists = any(PurePosixPath(path).match(code) for path in tracked)
+            exists = _ends_one(code, tracked)
         else:
             continue
         if not exists:
             yield f"{document.path}: there is no {code}"
+
+
+def _ends_one(code: str, tracked: Collection[str]) -> bool:
+    """Returns whether a tracked path ends with these names of folders and file."""
+    if "*" in code:
+        return any(PurePosixPath(path).match(code) for path in tracked)
+    return any(f"/{path}".endswith(f"/{code}") for path in tracked)
 
 
 def misplaced(document: Source, tracked: Collection[str]) -> Iterator[str]:
@@ -136,6 +144,8 @@ def decision_numbers(names: Collection[str]) -> Iterator[str]:
         yield f"decisions are numbered {', '.join(numbers)} instead of {', '.join(expected)}"
 
 
+# Asked of each module for each document.
+@cache
 def _dotted(path: PurePosixPath) -> str:
     parts = list(path.with_suffix("").parts)
     first = next((i for i, part in enumerate(parts) if part.startswith("lakefold")), 0)
