@@ -173,6 +173,11 @@ def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:
     settings = write_settings(tmp_path / "t", options)
     assert (settings.timeout_s, settings.wait, settings.kafka.options) == (3, "log", {"linger.ms": "5"})
     assert settings.table == (tmp_path / "t").as_uri()
+    wrong: list[WriteOptions] = [{"timeout": float("nan")}, {"timeout": 1e10}, {"max_lag": float("nan")}]
+    for given in [*wrong, WriteOptions(max_rows_per_file=2**63), WriteOptions(max_bytes_per_file=0)]:
+        with pytest.raises(InvalidError, match="is not above 0") as caught:
+            write_settings(tmp_path / "t", {**options, **given})
+        assert [caught.value.where] == list(given)
     with pytest.raises(InvalidError, match="not a value of wait"):
         write_settings(tmp_path / "t", {**options, "wait": "never"})  # type: ignore[typeddict-item] # a user's mistake
 

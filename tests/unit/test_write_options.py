@@ -50,7 +50,7 @@ def test_values_are_read_by_their_option_in_any_case() -> None:
         PATH
         | {
             "KAFKA.bootstrap.servers": "broker:9092",
-            "kafka.security.protocol": "SSL",
+            "KAFKA.Security.Protocol": "SSL",
             "storage.aws_region": "eu",
             "MAXRECORDSPERFILE": "30",
             "maxBytesPerFile": "64m",

@@ -148,7 +148,8 @@ def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
         if store_option is not None:
             storage[store_option] = text
         elif kafka_option is not None and kafka_option.lower() != "bootstrap.servers":
-            kafka[kafka_option] = text
+            # librdkafka knows its names in lower case only, and Spark compares names without regard to case.
+            kafka[kafka_option.lower()] = text
         elif name.lower().startswith(PROPERTY_PREFIX):
             properties[name] = text
         else:

@@ -31,6 +31,8 @@ _CHOICES: Final = {
 }
 MOST_UNANSWERED: Final = 10_000
 """The highest `max_unanswered`: a process remembers this many proposals of a table."""
+_MOST: Final = {"timeout_s": 2_000_000, "max_rows_per_file": 2**63 - 1, "max_bytes_per_file": 2**63 - 1}
+"""The highest values: librdkafka counts milliseconds in 31 bits, pylance rows and bytes in 63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,12 @@ class WriteSettings(TableSettings):
         if not 0 < self.max_unanswered <= MOST_UNANSWERED:
             message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
             raise InvalidError(message, where=OptionName("max_unanswered"))
-        if self.max_lag_s is not None and self.max_lag_s <= 0:
+        if self.max_lag_s is not None and not self.max_lag_s > 0:
             raise InvalidError(f"{self.max_lag_s} is not above 0", where=OptionName("max_lag"))
-        for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
-            if getattr(self, name) <= 0:
-                raise InvalidError(
-                    f"{getattr(self, name)} is not above 0", where=OptionName(name.removesuffix("_s"))
-                )
+        for name, most in _MOST.items():
+            if not 0 < getattr(self, name) <= most:
+                message = f"{getattr(self, name)} is not above 0, or above {most:,}"
+                raise InvalidError(message, where=OptionName(name.removesuffix("_s")))
         if self.bad_records == self.table:
             message = "rows that can't be written into a table can't be written into the same one"
             raise InvalidError(message, where=OptionName("bad_records"), hint="name another table")
