@@ -48,7 +48,7 @@ class LakefoldFormat(TableFormat):
         return write_settings(given.path, cast("WriteOptions", given.settings()))
 
 
-class UnregisteredFormat(LakefoldFormat):
+class ScanFormat(LakefoldFormat):
     """The same in a session that has not called `register`: Spark refuses readers that answer filters."""
 
     answers_filters = False

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from lakefold.spark_format import UnregisteredFormat
+    from lakefold.spark_format import ScanFormat
 
 
 class DefaultSource(DataSource):
-    """What Spark makes an `UnregisteredFormat` of."""
+    """What Spark makes an `ScanFormat` of."""
 
     @classmethod
     def name(cls) -> str:
         """Returns the name for `format`."""
         return "lakefold"
 
-    def __new__(cls, options: dict[str, str]) -> UnregisteredFormat:  # type: ignore[misc] # Spark needs a class, and takes any source that it makes
+    def __new__(cls, options: dict[str, str]) -> ScanFormat:  # type: ignore[misc] # Spark needs a class, and takes any source that it makes
         """Returns the source of a table."""
-        from lakefold.spark_format import UnregisteredFormat
+        from lakefold.spark_format import ScanFormat
 
-        return UnregisteredFormat(options)
+        return ScanFormat(options)

@@ -32,7 +32,6 @@ OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path, checks.no_regi
 MAY_SLEEP = {"tests/waiting.py"}
 MAY_BE_ALONE = {
     "lakefold.demo.fetch": "a program",
-    "lakefold.spark_format": "Spark's processes load its class by name, without `lakefold.spark`",
     "lakefold_committer.observability.tracing": "loads OpenTelemetry if traces are asked for",
 }
 """Modules of a few lines that a single other one imports, each with the reason."""
