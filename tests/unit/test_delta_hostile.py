@@ -170,6 +170,18 @@ def test_nesting_is_refused_before_it_ends_the_fold(attacked: Attacked, member: 
     assert attacked.rows() == [1]
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1E+400", "9" * 400 + ".0"])
+@pytest.mark.parametrize("member", ["extra", "deletionVector"])
+def test_a_number_that_can_not_be_written_again_is_invalid(
+    attacked: Attacked, member: str, number: str
+) -> None:
+    file = json.dumps(data_file(attacked.table.path, "b.parquet", 2))
+    (result,) = attacked.fold(f'{file[:-2]}, "{member}": {{"x": [{number}]}}}}}}\n'.encode())
+    assert isinstance(result, Invalid)
+    assert "is too large a number" in result.message
+    assert attacked.rows() == [1]
+
+
 def test_what_is_nested_less_is_carried_into_the_commit(attacked: Attacked) -> None:
     depth = MOST_DEPTH - 2
     file = json.dumps(data_file(attacked.table.path, "b.parquet", 2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Final, NoReturn, TypeGuard
 
 from lakefold_table.errors import DamagedError
@@ -95,8 +96,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _finite(text: str) -> float:
+    """Returns the number of a text. Raises `ValueError` if it is too large: it could not be written again."""
+    number = float(text)
+    if number in (inf, -inf):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
+
+
 # `json.loads` and `json.dumps` make such an object for each call that has any option.
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
 _ENCODER: Final = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_object
 )
