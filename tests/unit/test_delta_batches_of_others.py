@@ -26,6 +26,7 @@ from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.formats import BUILT_IN
+from lakefold_table.marks.batches import AppMark
 from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import add
 from tests.merging import NO_BROKER
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
 
 LAST = 5
 """The last batch that the other client has recorded."""
@@ -104,6 +106,28 @@ def test_a_batch_of_theirs_is_a_duplicate_and_a_greater_number_is_folded(table: 
     late = table.propose(table.file("f.parquet", 6), app="job", batch=LAST + 2)
     next_one = table.propose(table.file("g.parquet", 7), app="job", batch=LAST + 4)
     assert table.fold(late, next_one, log=OTHER_ID) == [Duplicate(0), Committed(4, rows_added=1)]
+
+
+def test_the_marks_of_an_app_are_not_decoded_for_each_new_batch(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def batch(number: int) -> Envelope:
+        return table.propose(table.file(f"{number}.parquet", number), app="job", batch=number)
+
+    assert table.fold(batch(LAST + 1)) == [Committed(2, rows_added=1)]
+    decoded: list[str] = []
+    decode = AppMark.decode
+
+    def recorded(text: str) -> AppMark:
+        decoded.append(text)
+        return decode(text)
+
+    monkeypatch.setattr(AppMark, "decode", recorded)
+    count = 20
+    answers = table.fold(*(batch(LAST + 2 + number) for number in range(count)), log=OTHER_ID)
+    assert answers == [Committed(3, rows_added=1)] * count
+    # The table is opened, and its version is made.
+    assert 0 < len(decoded) < count
 
 
 def test_a_writer_sees_before_it_writes_that_the_table_has_a_batch_of_theirs(table: Table) -> None:

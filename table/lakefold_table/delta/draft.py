@@ -407,8 +407,8 @@ class DeltaDraft:
         """Returns whether another client has recorded this batch of the app, or a later one."""
         app, batch = entry.app_id, entry.batch_id
         action = None if self._snapshot is None or not app else self._snapshot.apps.get(app)
-        if action is None or batch is None:
-            return False
+        if action is None or batch is None or batch > action.version:
+            return False  # Most batches are new, and need no mark decoded.
         encoded = self.metadata.get(APP + app)
         theirs = batch_of_others(action, None if encoded is None else AppMark.decode(encoded))
         return theirs is not None and batch <= theirs
