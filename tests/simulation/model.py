@@ -46,6 +46,8 @@ DELETING: Final = frozenset({"delete", "blind delete", "update", "lost deletes"}
 TAGGED: Final = "Tagged"
 TAG: Final = "tag"
 """The kind that sets or removes a tag. A removal whose answer was lost finds nothing to remove."""
+DELETE_BRANCH: Final = "delete branch"
+"""The kind that deletes a branch: whatever follows it for this branch is refused."""
 REWRITE: Final = "rewrite"
 """The kind that makes several fragments into one, as a compaction does."""
 
@@ -89,7 +91,7 @@ class Table:
     `harsh`: something happened to it that the log doesn't contain; `dropped`: at this offset it was gone.
     `rows`: those that live by what was committed; `touched`: by fragment the last version that deleted some.
     `undone`: rows that others deleted, at some time. `moves`: where Rewrites moved rows; `replaced`: the
-    files of the fragments that they replaced.
+    files of the fragments that they replaced. `deleted`: it is a branch that an entry has deleted.
     """
 
     exists: bool = False
@@ -101,6 +103,7 @@ class Table:
     undone: Mapping[int, Live] = field(default_factory=dict)
     moves: Moves = field(default_factory=dict)
     replaced: set[str] = field(default_factory=set)
+    deleted: bool = False
 
 
 @dataclass
@@ -119,7 +122,7 @@ class Model:
         table = self.table(sent.uri)
         if table.dropped is not None and sent.offset >= table.dropped:
             table = self.tables[sent.uri] = Table(harsh=True)
-        if sent.kind in OUTSIDE:
+        if sent.kind in OUTSIDE or table.deleted:
             return {INVALID}
         if sent.claim and not (sent.envelope.app_id and sent.key in table.committed):
             # Its message contains no key except an app's.
@@ -153,7 +156,7 @@ class Model:
             self.used.add(sent.claim_path)
         if not isinstance(answer, Committed):
             return
-        table.exists = True
+        table.exists, table.deleted = True, sent.kind == DELETE_BRANCH
         if sent.key is not None:
             table.committed[sent.key] = sent.offset
         if table.harsh:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakefold_log.codec.envelope import encode
-from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+from lakefold_protos.lakefold.log_pb2 import DeleteBranch, Envelope, Tag
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.branch_names import root_of
@@ -20,7 +20,7 @@ from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from tests.folding import add_fragment, append, creation, reserve
 from tests.memory_storage import MemoryStorage
 from tests.simulation.claiming import FATES, LATE, THERE
-from tests.simulation.model import BRANCHES, DELETING, OUTSIDE, REWRITE, TAG, Sent
+from tests.simulation.model import BRANCHES, DELETE_BRANCH, DELETING, OUTSIDE, REWRITE, TAG, Sent
 from tests.simulation.rows import Live, count, written_fragments
 
 if TYPE_CHECKING:
@@ -112,6 +112,12 @@ class Producer:
         tag = Tag(name=name, version=version, delete=version is None, move=version is not None)
         tag.uuid = self._name
         return self._append(Sent(0, TAG, uri, Envelope(table=uri, tag=tag)))
+
+    def send_branch_deletion(self, uri: str, branch: str) -> Sent:
+        """Append the deletion of a branch."""
+        self._names += 1
+        envelope = Envelope(table=uri, branch=branch, delete_branch=DeleteBranch(uuid=self._name))
+        return self._append(Sent(0, DELETE_BRANCH, root_of(uri, branch), envelope))
 
     def write_files(self, uri: str, envelope: Envelope) -> None:
         """The data files that an entry names."""

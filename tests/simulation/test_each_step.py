@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.versions.refs import Refs
+from tests.folding import opened
 from tests.memory_storage import MemoryStorage
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.world import World
@@ -237,6 +238,50 @@ def test_asleep_at_each_step_while_tags_are_set(*, all_faults: bool) -> None:
             world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
             assert stored_tags(world) == {"x": 3, "y": 1}
             world.finish()
+
+
+def begin_deleting_a_branch(world: World) -> int:
+    """A table and a branch with rows, and then entries of both, among them one that deletes the branch.
+
+    Returns the offset of that one.
+    """
+    uri = world.uris[0]
+    world.producer.send("create", uri)
+    live(world, None)
+    for kind in ("branch", "new"):
+        world.producer.send(kind, uri, "b", len(world.ledger.sent), branch="b")
+        live(world, None)
+    world.kill_all()
+    world.producer.send("new", uri, "b", 10, branch="b")
+    world.producer.send("new", uri, "a", 10)
+    deletion = world.producer.send_branch_deletion(uri, "b")
+    world.producer.send("new", uri, "b", 11, branch="b")
+    world.producer.send_branch_deletion(uri, "b")
+    world.producer.send("branch", uri, branch="b")
+    world.producer.send("new", uri, "a", 11)
+    return deletion.offset
+
+
+def test_killed_or_asleep_at_each_step_while_a_branch_is_deleted(*, all_faults: bool) -> None:
+    """What is before the deletion is folded, all that follows for the branch is refused, and nothing else."""
+    for number in count(1, 1 if all_faults else SPREAD):
+        steps = 0
+        for sleeps in (False, True):
+            world = World("simulation-step", Random(number))
+            with world.begun():
+                deletion = begin_deleting_a_branch(world)
+                if sleeps:
+                    process = live_and_sleep(world, number)
+                    process.awake()
+                    world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
+                else:
+                    steps = live(world, number)
+                world.finish()
+                by = opened(f"{world.uris[0]}/tree/b").table.marks.deleted_by
+                assert by is not None
+                assert by.offset == deletion
+        if steps < number:
+            break
 
 
 def test_the_history_has_many_steps() -> None:
