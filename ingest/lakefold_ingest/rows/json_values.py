@@ -137,7 +137,7 @@ def surely_refused(column: pa.Array) -> dict[int, str]:
                 refused[index] = f"{_NOT_STORED}: {error.msg} (character {error.pos + 1})"
         except _NameTwiceError as error:
             # Names with escapes are equal in Python, and may differ in another dialect.
-            if "\\" not in text:
+            if "\\" not in each.as_py():
                 refused[index] = f"{_NOT_STORED}: {error}"
         except (ValueError, RecursionError):
             # It is not UTF-8, or nested too deeply, which others find.

@@ -25,6 +25,7 @@ from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.batch_metrics import store_batch
 from lakefold_ingest.spark.executors import own_fault
+from lakefold_ingest.spark.garbage import spare_imports
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
@@ -49,6 +50,17 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
 
     Plan = WritePlan | KeyedPlan
+
+
+@contextmanager
+def _called_by_spark() -> Iterator[None]:
+    """Has errors name Spark's options, and spares later calls what this one has imported."""
+    with options_named(SPARK_NAMES):
+        try:
+            yield
+        finally:
+            spare_imports()
+
 
 QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark keeps the id of the streaming query that runs a task."""
@@ -96,11 +108,12 @@ class FrameWriter(DataSourceArrowWriter):
         self._plan = plan
         self._key = key
 
+    @_called_by_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task as files, or stages them for the driver."""
         return WrittenMessage(self._tasks.run(iterator))
 
-    @options_named(SPARK_NAMES)
+    @_called_by_spark()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         with _observed():
@@ -119,6 +132,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         self._plan = plan
         self._app_id = app_id
 
+    @_called_by_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task as files, or stages them for the driver."""
         context = TaskContext.get()
@@ -127,7 +141,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         )
         return StreamMessage(self._tasks.run(iterator), self._plan, query_id, run_id)
 
-    @options_named(SPARK_NAMES)
+    @_called_by_spark()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         written = [cast("StreamMessage", message) for message in messages]
@@ -157,7 +171,7 @@ class TableFormat(LakefoldSource):
     def write_settings(self, given: GivenWrite) -> WriteSettings:
         """Returns the settings of a write with these options. Raises `LakefoldError`."""
 
-    @options_named(SPARK_NAMES)
+    @_called_by_spark()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
         """Returns a writer of a batch, planned on the table as it is now."""
         given = read_write_options(dict(self.options))
@@ -165,7 +179,7 @@ class TableFormat(LakefoldSource):
         key = Key(given.value("txnAppId"), given.value("txnVersion")) if numbered else new_key()
         return FrameWriter(self._plan(given, schema, key, WriteUse.BATCH, overwrite=overwrite), key)
 
-    @options_named(SPARK_NAMES)
+    @_called_by_spark()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's name and signature
         """Returns a writer of a streaming query's batch, planned on the table as it is now."""
         if DataSourceStreamArrowWriter is None:

@@ -23,6 +23,7 @@ from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartF
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
+from lakefold_ingest.spark.garbage import spare_imports
 from lakefold_table.errors import InvalidError, shown_text
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _merge_rows(
         merged = MergedPart(b"", fault=PartFault.read(faults[0].as_py()))
     else:
         merged = task.run(with_types(rows.drop_columns(_NUMBERED.names), schema))
+    spare_imports()
     fault = None if merged.fault is None else merged.fault.text
     yield pa.RecordBatch.from_pylist(
         [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _MERGED
@@ -147,5 +149,6 @@ def staged(frame: DataFrame, plan: KeyedPlan) -> Iterator[KeyedOperation | Keyed
 def _stage_rows(plan: KeyedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Stages the rows of a task. Yields one row that says where they are."""
     task = plan.run(batches)
+    spare_imports()
     staged_rows = asdict(task) | {"fault": task.fault and list(map(shown_text, task.fault))}
     yield pa.RecordBatch.from_pylist([staged_rows], _STAGED)

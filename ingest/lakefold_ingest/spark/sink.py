@@ -29,6 +29,7 @@ from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, serve
 from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.file_layout import FileLayout, kept, laid_out
+from lakefold_ingest.spark.garbage import spare_imports
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
@@ -287,6 +288,7 @@ def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     """Writes the rows of a task. Yields one row that says what it wrote."""
     sizes: list[BatchSize] = []
     task = write_task(target, counted(batches, sizes))
+    spare_imports()
     written = (
         asdict(task) | asdict(sum_of(sizes)) | {"fault": task.fault and list(map(shown_text, task.fault))}
     )
