@@ -49,13 +49,18 @@ _QUICK_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SCRIPT: Final = """\
 #!/bin/sh
 case " $* " in
+" -version ") printf '%s' {version} >&2; exit ;;
+*" org.apache.spark.launcher.Main "*) set -- {launcher} "$@" ;;
 *" kafka.Kafka "* | *" kafka.tools."*) set -- {broker} "$@" ;;
 *" org.apache.spark.deploy.SparkSubmit "* | *" org.apache.spark.executor."*) set -- {spark} "$@" ;;
-*" org.apache.spark.launcher.Main "*) set -- {launcher} "$@" ;;
 esac
 exec {java} "$@"
 """
-"""A program in place of Java. The launcher of Spark is a program of Java too, which prints a command line."""
+"""A program in place of Java. The launcher of Spark is a program of Java too, which prints a command line.
+
+Each start of a broker asks for the version before, which is known. The launcher is asked for the name of
+another program, so it comes before that.
+"""
 
 
 class _PatientBroker(Broker):
@@ -76,17 +81,20 @@ def quick_java() -> Iterator[None]:
     Brokers of this process have more time to start, and their data folders are copies of the first one.
     """
     broker_options, spark_options = _broker_archive().options(), _spark_archive().options()
+    java = find_java()
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     script = _SCRIPT.format(
+        version=shlex.quote(version),
         broker=shlex.join(broker_options),
         spark=shlex.join((*_QUICK_COMPILER, *spark_options)),
         launcher=shlex.join(_QUICK_COMPILER),
-        java=shlex.quote(str(find_java())),
+        java=shlex.quote(str(java)),
     )
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="lakefold-java-") as home:
-        java = Path(home, "bin", "java")
-        java.parent.mkdir()
-        java.write_text(script)
-        java.chmod(0o755)
+        program = Path(home, "bin", "java")
+        program.parent.mkdir()
+        program.write_text(script)
+        program.chmod(0o755)
         patch.setenv("JAVA_HOME", home)
         patch.setattr(Broker, "_format", _copied_folders())
         patch.setattr(Broker.start, "__defaults__", (_PATIENCE_SECONDS,))
