@@ -39,10 +39,6 @@ def run_python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def run_lakefold(*args: str) -> subprocess.CompletedProcess[str]:
-    return run_python("from lakefold.__main__ import main; main()", *args)
-
-
 def test_rich_is_not_loaded_if_it_is_installed() -> None:
     """It would be loaded by structlog, for tracebacks that no verb prints."""
     assert importlib.util.find_spec("rich") is not None
@@ -79,12 +75,12 @@ def test_help_loads_nothing_heavy_and_names_every_verb() -> None:
 
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))
-def test_every_verb_has_help_with_examples_and_json(verb: str) -> None:
-    process = run_lakefold(verb, "--help")
-    assert process.returncode == 0, process.stderr
-    assert "Examples:" in process.stdout
-    assert f"lakefold {verb}" in process.stdout
-    assert "--json" in process.stdout
+def test_every_verb_has_help_with_examples_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Examples:" in shown
+    assert f"lakefold {verb}" in shown
+    assert "--json" in shown
 
 
 @pytest.mark.parametrize(
