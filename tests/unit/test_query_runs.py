@@ -124,4 +124,4 @@ def test_a_duplicate_of_a_batch_that_was_never_sent_is_an_error(run: str) -> Non
     with pytest.raises(InvalidError, match="batch 5 of app was folded before in version 3") as caught:
         second.check(BatchReport(Duplicate(3)))
     assert caught.value.where == "file:///lake/t"
-    assert "an app_id of its own" in caught.value.hint
+    assert "give each query its own app_id" in caught.value.hint

@@ -68,10 +68,10 @@ class RunBatch:
                 ),
                 where=self.table,
                 hint=(
-                    "give each query an ",
+                    "give each query its own ",
                     APP_ID,
-                    " of its own; with another one this query begins with batch ",
-                    f"{self.key.batch_id}, whose rows are added then",
+                    f"; with another one this query begins with batch {self.key.batch_id}, ",
+                    "whose rows are added then",
                 ),
             )
 
