@@ -183,7 +183,7 @@ def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench
     bench.proposer.send_wait(creation(bench.uri()))
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)
     bench.proposer.send_wait(append(bench.uri(), rows([1]), 1, "app", 0))
-    newer = Envelope(table=bench.uri()).SerializeToString() + b"\x6a\x00"
+    newer = Envelope(table=bench.uri()).SerializeToString() + b"\x72\x00"
     unknown = send_raw(bench.bootstrap, bench.names.transactions, bench.uri().encode(), newer)
     bench.proposer.send_wait(append(bench.uri(), rows([2]), 1, "app", 1))
     for number in range(2):

@@ -166,7 +166,7 @@ def test_status_consumers_and_refs_are_those_that_the_verbs_print(
     until(lambda: len(own.answers()) == 2, "two outcomes", seconds=SECONDS)
     assert cli.run(["consumers", uri, "--set", "nightly", "1"]) == 0
     # A proposal of an unknown kind parks its table, and the entries of the table wait.
-    unknown = Envelope(table=uri).SerializeToString() + b"\x6a\x00"
+    unknown = Envelope(table=uri).SerializeToString() + b"\x72\x00"
     servers = own.config.bootstrap_servers
     send_raw(servers, own.topics.transactions, uri.encode(), unknown)
     sent(own, append(uri, rows([2]), 1, "app", 1))

@@ -124,7 +124,7 @@ def test_entries_answered_above_the_committed_offset_do_not_count_as_waiting_bef
 ) -> None:
     """A table that is parked holds the group's offset down; what others sent behind it was answered."""
     stage.begin(1)
-    newer = Envelope(table=stage.uri).SerializeToString() + b"\x6a\x00"
+    newer = Envelope(table=stage.uri).SerializeToString() + b"\x72\x00"
     parking = send_raw(stage.bootstrap, stage.own.topics.transactions, stage.uri.encode(), newer)
     stage.send(creation(canonical(stage.root / "other")), stage.batch(2))
     with pytest.raises(LakefoldError, match=f"@{parking}"):

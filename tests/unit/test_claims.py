@@ -351,9 +351,9 @@ def test_what_is_not_the_envelope_claimed_is_invalid_and_the_others_go_on(uri: s
 
 
 def test_a_kind_from_the_future_stops_its_table(uri: str) -> None:
-    data = encode(Envelope(table=uri)) + b"\x6a\x02\x08\x01"
+    data = encode(Envelope(table=uri)) + b"\x72\x02\x08\x01"
     small = claim_of(Envelope(table=uri), data)
-    with pytest.raises(StopError, match=r"field 13"):
+    with pytest.raises(StopError, match=r"field 14"):
         folded(uri, at(uri, creation()), small)
 
 

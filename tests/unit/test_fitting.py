@@ -60,7 +60,8 @@ def test_names_every_column_that_does_not_fit() -> None:
 
 
 def test_a_batch_without_any_column_of_the_table_is_refused() -> None:
-    assert "none of the table's columns" in complaint(pa.schema([]), pa.schema([("a", pa.int8())]))
+    table = pa.schema([("a", pa.int8())])
+    assert complaint(pa.schema([]), table).endswith("it has no columns")
 
 
 LOSSLESS = [

@@ -125,12 +125,12 @@ def test_no_proposal_is_refused() -> None:
 
 
 def test_a_kind_of_proposal_from_the_future_stops_its_table() -> None:
-    # Field 13, length-delimited: what a newer release would send.
-    data = encode(log_pb2.Envelope(table=TABLE, app_id="app")) + b"\x6a\x02\x08\x01"
+    # Field 14, length-delimited: what a newer release would send.
+    data = encode(log_pb2.Envelope(table=TABLE, app_id="app")) + b"\x72\x02\x08\x01"
     decoded = decode(data, KEY, HERE, 5)
     assert isinstance(decoded, UnknownKind)
     assert (decoded.position, decoded.table, decoded.size) == (HERE, TABLE, len(data))
-    assert "(field 13)" in decoded.message
+    assert "(field 14)" in decoded.message
 
 
 def test_a_lance_operation_from_the_future_stops_its_table() -> None:
@@ -143,7 +143,7 @@ def test_a_lance_operation_from_the_future_stops_its_table() -> None:
 
 
 def test_a_kind_from_the_future_for_another_table_is_no_reason_to_stop_one() -> None:
-    data = encode(log_pb2.Envelope(table=TABLE)) + b"\x6a\x00"
+    data = encode(log_pb2.Envelope(table=TABLE)) + b"\x72\x00"
     assert "is not the envelope's table" in refused(data, b"s3://lake/other").message
 
 

@@ -104,4 +104,4 @@ def test_the_topic_is_asked_for_if_no_outcome_comes_soon() -> None:
     guard = Guard(RetryError("away"))
     assert answer_of(guard, None, COMMITTED).outcome == COMMITTED
     assert guard.errors == []
-    assert answer_of(Guard(), None, None).outcome is None
+    assert answer_of(Guard(), None, None, None).outcome is None

@@ -43,8 +43,9 @@ def test_the_wheel_has_the_packages_and_the_files_of_the_console(wheel: zipfile.
     assert {f"lakefold/web/assets/{name}" for name in ASSETS} <= names
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     parts = ("protos", "table", "log", "ingest", "committer", "reader", "maintenance")
-    assert tops == {"lakefold", *(f"lakefold_{part}" for part in parts)}
-    assert {f"{top}/py.typed" for top in tops} <= names
+    packages = {"lakefold", *(f"lakefold_{part}" for part in parts)}
+    assert tops == {*packages, "pyspark_lakefold"}
+    assert {f"{package}/py.typed" for package in packages} <= names
 
 
 def test_the_plain_package_needs_no_tools_and_no_spark(wheel: zipfile.ZipFile) -> None:

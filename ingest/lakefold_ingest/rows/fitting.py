@@ -70,7 +70,7 @@ def fit(batch: pa.Schema, table: pa.Schema, where: str = "") -> Fitting:
     faults = list(_struct_faults(list(batch), wanted, ""))
     written = [field for field in wanted if batch.get_all_field_indices(field.name)]
     if not written and not faults:
-        faults = ["it has none of the table's columns" if len(batch) else "it has no columns"]
+        faults = ["it has no columns"]
     if faults:
         hint = _NEW_HINT if any(_ABSENT in fault for fault in faults) else _HINT
         raise InvalidError(f"the batch doesn't fit the table: {'; '.join(faults)}", where=where, hint=hint)
