@@ -316,6 +316,39 @@ def test_a_removal_that_is_interrupted_at_each_step_continues(
     assert set(Refs(store).branches()) == {"dev/inner"}
 
 
+def test_a_branch_of_the_same_name_waits_until_the_files_are_removed(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would have stored before that would be removed, or be in no list of branches."""
+    result(dev(), deletion(), 4)
+    store.put("tree/dev/data/f.lance", [b"x"])
+    steps, answers, hints = len(files_of_dev()), list[str](), set[str]()
+
+    class Raced(MemoryStorage):
+        """Lets a committer fold a Clone before each removal."""
+
+        def delete(self, path: str) -> None:
+            with monkeypatch.context() as patch:
+                patch.setitem(OPENERS, "memory", MemoryStorage)
+                try:
+                    answers.append(message(result(dev(), clone("dev", 1), 5)))
+                except StopError as error:
+                    answers.append(error.message)
+                    hints.add(error.hint.rpartition(", ")[2])
+            super().delete(path)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(OPENERS, "memory", Raced)
+        remove()
+    deleted = "the branch was deleted by the proposal at transactions/0@4"
+    waits = "the branch dev was deleted, and its files are being removed"
+    assert answers == [deleted] * 3 + [waits] * (steps - 3), "three versions are removed first"
+    assert hints == {f"`lakefold branch {HERE} dev --delete` continues it"}
+    assert files_of_dev() == []
+    assert result(dev(), clone("dev", 1), 5) == Committed(1)
+    assert "dev" in Refs(store).branches()
+
+
 def test_a_deletion_is_read_from_the_log_and_named_for_people() -> None:
     position = Position(LOG, 4, "transactions")
     read = decode(deletion().SerializeToString(), HERE.encode(), position, 10**15)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import position_text
 from lakefold_table.branch_names import branch_root
-from lakefold_table.errors import LocationError, RetryError, StopError
+from lakefold_table.errors import InvalidError, LocationError, RetryError, StopError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.versions.dropped import was_dropped
@@ -38,16 +38,40 @@ def answerable(
 ) -> Sequence[Entry]:
     """Returns the first entries of a group that can be answered although no table exists at `uri`.
 
-    Entries that create a table are always returned. If the first entry needs an existing table, the fold
-    would refuse it. That is correct only if the table's store is not missing, so it is checked first. Raises
-    as `check_absent` does.
+    Entries that create a table are returned, unless they create a branch whose files are being removed. If
+    the first entry needs an existing table, the fold would refuse it. That is correct only if the table's
+    store is not missing, so it is checked first. Raises as `check_absent` does.
     """
+    for entry in group:
+        if entry.begins_table:
+            _check_removed(uri, entry, storage_options)
     if recovery is None or recovery.outcome_index is None:
         return group
     creations = next((number for number, entry in enumerate(group) if not entry.begins_table), len(group))
     if not creations:
         check_absent(table_format, uri, group[0].envelope.branch, recovery, storage_options)
     return group[:creations] or group
+
+
+def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str] | None) -> None:
+    """Raises `StopError` if an entry creates a branch that is listed, although it has no version.
+
+    Its file is the last one that is removed. What is created before that would be removed as well.
+    """
+    branch = creation.envelope.branch or creation.envelope.lance.clone.branch_name
+    main = above(uri, branch_root(branch))
+    if not branch or main == uri:
+        return
+    try:
+        Refs(open_canonical(main, storage_options)).branch(branch)
+    except InvalidError:
+        return
+    raise StopError(
+        f"the branch {branch} was deleted, and its files are being removed",
+        where=uri,
+        hint="the new branch is created after that; if the removal was interrupted, "
+        f"`lakefold branch {main} {branch} --delete` continues it",
+    )
 
 
 def check_absent(
