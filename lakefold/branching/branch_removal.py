@@ -6,7 +6,6 @@ and has no versions, until all its other files are gone. So the verb can continu
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import located
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import PreconditionError
+from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import FILE, local_path, parse_location
 from lakefold_table.versions.refs import Refs
@@ -22,6 +22,8 @@ from lakefold_table.versions.removal import remove_branch, remove_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from lakefold_table.position import Position
 
 
 def is_deleted(uri: str, branch: str, storage_options: Mapping[str, str]) -> bool:
@@ -40,46 +42,95 @@ def remove_files(
 ) -> None:
     """Removes the files of a branch that was deleted. Continues a removal that was interrupted.
 
-    Files of other branches below its folder stay. `progress` is called with the number of objects that were
-    removed so far. Raises `PreconditionError` if a tag or a branch needs it, or if it was kept or created
-    again meanwhile: then nothing is removed.
+    Files of other branches stay, below its folder and around it. `progress` is called with the number of
+    objects that were removed so far. Raises `PreconditionError` if a tag or a branch needs it, or if it was
+    kept or created again meanwhile: then nothing more is removed.
     """
     root, refs = root_of(uri, branch), Refs(open_canonical(uri, storage_options))
+    _, versions = located(uri, branch, storage_options)
+    _check_unneeded(refs, uri, branch)
+    if not is_deleted(uri, branch, storage_options):
+        raise _kept_or_again(uri, branch)
+    if versions.numbers():
+        by = _deleted_by(uri, branch, storage_options)
+
+        def check_same() -> None:
+            if by is None or _deleted_by(uri, branch, storage_options) != by:
+                raise _kept_or_again(uri, branch)
+
+        # Once it has no versions, only its own file shows that the rest is to be removed.
+        refs.record_branch(branch)
+        remove_branch(versions, check_same)
+        # A clone may have been published since. It uses the other files.
+        _check_unneeded(refs, uri, branch)
+    names = {**refs.unrecorded(), **refs.branches()}
+    is_listed = branch in names
+
+    def check_gone() -> None:
+        if versions.numbers() or (is_listed and branch not in refs.branches()):
+            raise _kept_or_again(uri, branch)
+
+    others = [each.removeprefix(f"{branch}/") for each in names if each.startswith(f"{branch}/")]
+    around = any(
+        branch.startswith(f"{each}/") and _is_of_table(f"{branch.removeprefix(f'{each}/')}/")
+        for each in names
+    )
+    if parse_location(root).scheme == FILE:
+        folder = Path(local_path(root))
+        _remove_folder(folder, others, check_gone, only_table=around)
+        _remove_empty(folder.parents[: branch.count("/")])
+    else:
+
+        def keeps(path: str) -> bool:
+            return any(_is_in(path, other) for other in others) or (around and not _is_of_table(path))
+
+        remove_rest(versions.storage, progress, keeps, check_gone)
+    check_gone()
+    refs.forget_branch(branch)
+
+
+def _deleted_by(uri: str, branch: str, storage_options: Mapping[str, str]) -> Position | None:
+    return open_table(*located(uri, branch, storage_options), root_of(uri, branch)).marks.deleted_by
+
+
+def _check_unneeded(refs: Refs, uri: str, branch: str) -> None:
     needed_by = refs.needing(branch)
     if needed_by:
         message = f"the branch {branch} was deleted, and its files are needed by {', '.join(needed_by)}"
         raise PreconditionError(message, where=uri, hint="delete these, then run the command again")
-    if not is_deleted(uri, branch, storage_options):
-        message = f"the branch {branch} was kept or created again meanwhile"
-        raise PreconditionError(message, where=uri, hint="nothing was removed")
-    _, versions = located(uri, branch, storage_options)
-    if versions.numbers():
-        # Once it has no versions, only its own file shows that the rest is to be removed.
-        refs.record_branch(branch)
-    names = {**refs.unrecorded(), **refs.branches()}
-    others = [each.removeprefix(f"{branch}/") for each in names if each.startswith(f"{branch}/")]
-    remove_branch(versions)
-    if parse_location(root).scheme == FILE:
-        folder = Path(local_path(root))
-        _remove_folder(folder, others)
-        _remove_empty(folder.parents[: branch.count("/")])
-    else:
-        remove_rest(versions.storage, progress, lambda path: any(_is_in(path, other) for other in others))
-    refs.forget_branch(branch)
 
 
-def _remove_folder(folder: Path, others: Collection[str]) -> None:
-    """Removes a folder, except for these folders below it. It may be missing."""
-    if not others:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
+def _kept_or_again(uri: str, branch: str) -> PreconditionError:
+    message = f"the branch {branch} was kept or created again meanwhile"
+    return PreconditionError(message, where=uri, hint="nothing more was removed")
+
+
+def _remove_folder(
+    folder: Path, others: Collection[str], check: Callable[[], None], *, only_table: bool = False
+) -> None:
+    """Removes a folder, except for these folders below it. It may be missing.
+
+    `check` is called once names were listed, before these files are removed. `only_table`: what is no folder
+    of a table stays.
+    """
+    try:
+        paths = [path for path in folder.iterdir() if not only_table or _is_of_table(f"{path.name}/")]
+    except FileNotFoundError:
         return
-    for path in folder.iterdir():
+    check()
+    for path in paths:
         if path.is_symlink() or not path.is_dir():
-            path.unlink()
+            path.unlink(missing_ok=True)
         elif path.name not in others:
             inside = [other.removeprefix(f"{path.name}/") for other in others if _is_in(other, path.name)]
-            _remove_folder(path, inside)
+            _remove_folder(path, inside, check)
+    _remove_empty([folder])
+
+
+def _is_of_table(path: str) -> bool:
+    """Returns whether a path is below one of the folders that a table has at its root."""
+    folder, inside, _ = path.partition("/")
+    return bool(inside) and (folder == DATA or folder.startswith("_"))
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

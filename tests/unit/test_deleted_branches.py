@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from lakefold_committer.observability.metrics import operation_of
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.branches import open_branch
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
@@ -33,12 +35,12 @@ from lakefold_table.versions.refs import Refs
 from tests import proposals
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
-from tests.replaying import Listed
+from tests.replaying import Listed as Log
 from tests.reported import Outcomes
 from tests.tagging import set_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakefold_committer.fold.fold import FoldedTable
 
@@ -76,14 +78,19 @@ def deletion() -> Envelope:
 
 @pytest.fixture(autouse=True)
 def store() -> Iterator[MemoryStorage]:
-    """A table with two versions and the branch `dev`: positions 0 to 2, and 3 for a row of the branch."""
+    """The store of the table."""
+    begin()
+    yield MemoryStorage(HERE)
+    MemoryStorage.forget(NAME)
+
+
+def begin() -> None:
+    """Stores two versions, and the branch `dev`: positions 0 to 2, and 3 for a row of the branch."""
     MemoryStorage.forget(NAME)
     fold_at(opened(HERE), [on("", creation())], 0)
     fold_at(opened(HERE), [on("", append("a"))], 1)
     fold_at(opened(DEV), [clone("dev")], 2)
     fold_at(opened(DEV), [rows("b")], 3)
-    yield MemoryStorage(HERE)
-    MemoryStorage.forget(NAME)
 
 
 def result(table: TableWriter, envelope: Envelope, offset: int) -> Result:
@@ -155,7 +162,7 @@ def test_a_refusal_is_the_same_if_its_version_is_folded_again(store: MemoryStora
     assert "is needed by tag v1" in message(result(table, group[0], 4))
     result(table, group[1], 5)
     Refs(store).delete_tag("v1")
-    replayed = list(replay(versions_at(DEV), Listed(entries(group, 4)), DEV, 4))
+    replayed = list(replay(versions_at(DEV), Log(entries(group, 4)), DEV, 4))
     assert {each.verdict for each in replayed} == {Verdict.SAME}
     assert sum(each.refused for each in replayed) == 1
 
@@ -183,7 +190,7 @@ def test_a_committer_that_dies_before_it_reports_leaves_the_answer(
     assert again[0].result == Committed(4)
     assert successor.table.version == 4
     assert (files_of_dev() == before) == stored, "nothing is published twice"
-    (version,) = replay(versions_at(DEV), Listed(entries([deletion()], 4)), DEV, 4)
+    (version,) = replay(versions_at(DEV), Log(entries([deletion()], 4)), DEV, 4)
     assert (version.verdict, version.committed) == (Verdict.SAME, 1)
     remove()
     assert files_of_dev() == []
@@ -347,6 +354,101 @@ def test_a_branch_of_the_same_name_waits_until_the_files_are_removed(
     assert files_of_dev() == []
     assert result(dev(), clone("dev", 1), 5) == Committed(1)
     assert "dev" in Refs(store).branches()
+
+
+def test_a_verb_that_was_suspended_removes_nothing_of_a_branch_that_was_created_again(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each of its listings another verb removes the branch, and a committer begins it again."""
+    suspended_at = 0
+
+    class Suspended(MemoryStorage):
+        """Lets others act before one of the listings."""
+
+        listings = 0
+
+        def names(self, prefix: str) -> Sequence[str]:
+            self._listed()
+            return super().names(prefix)
+
+        def everything(self) -> Iterator[str]:
+            paths = [*super().everything()]
+            self._listed()
+            return iter(paths)
+
+        def _listed(self) -> None:
+            Suspended.listings += 1
+            if Suspended.listings == suspended_at:
+                with monkeypatch.context() as patch:
+                    patch.setitem(OPENERS, "memory", MemoryStorage)
+                    remove()
+                    fold_at(dev(), [clone("dev"), rows("e")], 5)
+                    store.put("tree/dev/data/e.lance", [b"x"])
+                    again.append(files_of_dev())
+
+    while True:
+        begin()
+        result(dev(), deletion(), 4)
+        store.put("tree/dev/data/f.lance", [b"x"])
+        suspended_at, again = suspended_at + 1, list[list[str]]()
+        with monkeypatch.context() as patch:
+            patch.setitem(OPENERS, "memory", Suspended)
+            Suspended.listings = 0
+            with suppress(PreconditionError):
+                remove()
+        if not again:
+            break
+        assert files_of_dev() == again[0], suspended_at
+    assert suspended_at > 10, "listings before, between and after the removals"
+    assert files_of_dev() == []
+
+
+def test_a_clone_that_was_published_late_keeps_the_files_that_it_uses(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = opened(f"{HERE}/tree/next")
+    prepared = late.prepare([entry(clone("next", 3, "dev"), 4)])
+    result(dev(), deletion(), 5)
+    rows_file = "tree/dev/data/f.lance"
+    store.put(rows_file, [b"x"])
+
+    class Raced(MemoryStorage):
+        def delete(self, path: str) -> None:
+            if path == versions_at(DEV).path(4):
+                assert late.put(prepared)
+            super().delete(path)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(OPENERS, "memory", Raced)
+        for _ in range(2):
+            with pytest.raises(PreconditionError, match="its files are needed by branch next"):
+                remove()
+            assert store.size(rows_file)
+    assert "dev" in Refs(store).branches()
+
+
+@pytest.mark.parametrize("is_local", [False, True], ids=["store", "disk"])
+@pytest.mark.parametrize("name", ["dev/data", "dev/data/x", "dev/_deletions"])
+def test_a_branch_with_the_name_of_a_folder_of_data_is_removed_alone(
+    store: MemoryStorage, tmp_path: Path, name: str, *, is_local: bool
+) -> None:
+    for path in ("data/f.lance", "_deletions/1.bin", "data/f/1.blob"):
+        store.put(f"tree/dev/{path}", [b"x"])
+    before = set(store.everything())
+    branch = open_branch(HERE, name, None)
+    fold_at(branch, [clone(name)], 4)
+    fold_at(branch, [deleting(HERE, name)], 5)
+    store.put(f"tree/{name}/data/g.lance", [b"x"])
+    if not is_local:
+        remove_files(HERE, name, {}, lambda _: None)
+        assert set(store.everything()) == before
+        return
+    for path in store.everything():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(store.get(path))
+    remove_files(canonical(tmp_path), name, {}, lambda _: None)
+    files = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert {str(path.relative_to(tmp_path)) for path in files} == before
 
 
 def test_a_deletion_is_read_from_the_log_and_named_for_people() -> None:

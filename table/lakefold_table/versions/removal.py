@@ -27,9 +27,14 @@ A_STEP: Final = 1000
 _ROUNDS: Final = 5
 
 
-def remove_branch(versions: Versions) -> None:
+def unchecked() -> None:
+    """Lets a removal go on, whatever is stored now."""
+
+
+def remove_branch(versions: Versions, check: Callable[[], None] = unchecked) -> None:
     """Removes the versions of a branch, the newest last.
 
+    `check` is called before each step, and raises an error if these are no longer the versions to be removed.
     Raises `RetryError` if another client keeps putting versions.
     """
     storage = versions.storage
@@ -37,22 +42,32 @@ def remove_branch(versions: Versions) -> None:
         *older, newest = versions.numbers() or [0]
         if not newest:
             return
-        paths = [versions.path(number) for number in older]
+        check()
         if isinstance(storage, RecordsElsewhere):
             storage.forget_versions()
-        together(storage.delete, paths, AT_ONE_TIME)
+        for paths in _batches(versions.path(number) for number in older):
+            check()
+            together(storage.delete, paths, AT_ONE_TIME)
+        check()
         storage.delete(versions.path(newest))
     hint = "stop the client that writes to this table, then try again"
     raise RetryError("versions are being put while they are removed", where=storage.uri, hint=hint)
 
 
-def remove_rest(storage: Storage, report: Callable[[int], None], keeps: Callable[[str], bool]) -> int:
+def remove_rest(
+    storage: Storage,
+    report: Callable[[int], None],
+    keeps: Callable[[str], bool],
+    check: Callable[[], None] = unchecked,
+) -> int:
     """Removes all objects below the root but those whose paths it `keeps`.
 
-    Returns how many; `report` is called with the number so far.
+    Returns how many; `report` is called with the number so far. `check` is called once names were listed,
+    before these objects are removed, and raises an error if they no longer are to be.
     """
     removed = 0
     for paths in _batches(path for path in everything(storage) if not keeps(path)):
+        check()
         together(storage.delete, paths, AT_ONE_TIME)
         removed += len(paths)
         report(removed)
