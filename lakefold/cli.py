@@ -15,7 +15,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 USAGE: Final = 2
 """Exit code: the command was called wrongly."""
+
+_LOG_FORMAT: Final = "LAKEFOLD_LOG_FORMAT"
 
 _BROKEN_PIPE: Final = 1
 """Exit code: the reader of stdout has closed it (`lakefold tail | head`). click uses the same code."""
@@ -203,7 +205,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, given: bool) -> None:
     type=click.Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
-    envvar="LAKEFOLD_LOG_FORMAT",
+    envvar=_LOG_FORMAT,
     help="JSON lines or text; auto is text at a terminal, else JSON. With json all of stderr is JSON lines. "
     "[env: LAKEFOLD_LOG_FORMAT]",
 )
@@ -222,6 +224,11 @@ def run(args: Sequence[str]) -> int:
     whenever its log lines are JSON.
     """
     wants_json = "--json" in args
+    if _requests_json(args):
+        from lakefold.console.logs import configure
+
+        # A mistake in the command line is reported before its options count.
+        configure(form="json")
     try:
         return _run(args, as_json=wants_json)
     except Exception as error:
@@ -264,17 +271,25 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _requests_json(args: Sequence[str]) -> bool:
+    """Returns whether JSON is requested for stderr by an option before the verb, or by the environment."""
+    form, words = os.environ.get(_LOG_FORMAT), [*takewhile(lambda word: word not in VERBS, args)]
+    for word, following in pairwise([*words, ""]):
+        name, is_whole, value = word.partition("=")
+        if name == "--log-format":
+            form = value if is_whole else following
+    return form == "json"
+
+
 def _logs_errors(args: Sequence[str]) -> bool:
     """Returns whether a verb's last error is logged.
 
     It is if JSON was requested, and for a daemon whose log lines are JSON.
     """
     verb = VERBS.get(next((word for word in args if word in VERBS), ""))
-    if verb is None:
-        return False
     from lakefold.console.logs import are_json
 
-    return only_json() or (verb.runs_on and are_json())
+    return only_json() or (verb is not None and verb.runs_on and are_json())
 
 
 def _print_misuse(misuse: click.ClickException, *, as_json: bool, logged: bool) -> None:

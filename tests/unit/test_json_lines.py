@@ -40,6 +40,30 @@ def test_each_verb_ends_with_a_json_line(verb: str, capsys: pytest.CaptureFixtur
     assert "No such option" in line["error"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--log-format", "json", "no-such-verb"),
+        ("--log-format=json",),
+        ("--log-format", "text", "--log-format", "json", "--no-such-option", "show"),
+        ("--log-format", "json", "--log-level", "no-such-level", "show"),
+    ],
+)
+def test_a_mistake_before_the_verb_is_a_json_line(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.run(words) == cli.USAGE
+    (line,) = lines(capsys)
+    assert (line["event"], line["exit_code"]) == ("failed", cli.USAGE)
+    configure()
+    monkeypatch.setenv("LAKEFOLD_LOG_FORMAT", "json")
+    assert cli.run(["no-such-verb"]) == cli.USAGE
+    assert lines(capsys)[0]["error"].startswith("there is no verb")
+    configure()
+    assert cli.run(["--log-format", "text", "no-such-verb"]) == cli.USAGE
+    assert capsys.readouterr().err.startswith("Usage: ")
+
+
 NO_TABLE = ("show", "log", "tail", "changes", "refs", "consumers", "cleanup", "replay", "adopt", "detach")
 
 
