@@ -191,6 +191,22 @@ def test_of_a_compacted_file_only_row_groups_with_the_ids_are_read(
     assert table.take([105], ["x", "_rowid"]).to_pylist() == [{"x": 5, "_rowid": 105}]
 
 
+def test_files_without_rows_have_the_first_id_of_another(tmp_path: Path) -> None:
+    table = tracked(tmp_path, *((stored(tmp_path, ids), 100) for ids in ([], [None, None], [])))
+    assert table.take([101, 100], ["x"])["x"].to_pylist() == [1, 0]
+
+
+def test_ids_that_differ_in_the_last_digits_are_distinguished(tmp_path: Path) -> None:
+    high = 2**63 - 1
+    files = (stored(tmp_path, [2**60 + 1, 2**60 + 3]), 2**61), (stored(tmp_path, [high - 3, high - 1]), high)
+    asked = [high - 1, 2**60 + 1, high - 3]
+    table = tracked(tmp_path, *files)
+    assert table.take(asked, ["_rowid"])["_rowid"].to_pylist() == asked
+    with pytest.raises(RowsNotFoundError) as caught:
+        table.take([2**60 + 2, high - 2])
+    assert caught.value.unknown == [2**60 + 2, high - 2]
+
+
 def test_an_id_of_two_rows_is_damage(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="a row id belongs to two rows"):
         tracked(tmp_path, (stored(tmp_path, [8, 8]), 100)).take([8])

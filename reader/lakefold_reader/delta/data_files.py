@@ -188,6 +188,8 @@ class DataFile:
         metadata = self._file.metadata
         leaf = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == field.name)
         start, positions, numbers = 0, [np.zeros(0, np.int64)], [np.zeros(0, sought.dtype)]
+        # Compared with signed numbers, unsigned ones would become floats, which lack the last digits.
+        wanted = sought.astype(np.int64)
         for group in range(metadata.num_row_groups):
             rows, bounds = (
                 metadata.row_group(group).num_rows,
@@ -195,10 +197,11 @@ class DataFile:
             )
             low, high = 0, sought.size
             if bounds is not None and bounds.has_min_max:
-                low, high = np.searchsorted(sought, (bounds.min, bounds.max + 1))
+                low = np.searchsorted(wanted, bounds.min)
+                high = np.searchsorted(wanted, bounds.max, side="right")
             for first, batch in self._parts(group, rows, [column], {}) if low < high else ():
                 values = batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False)
-                matching = np.flatnonzero(np.isin(values, sought[low:high].astype(np.int64)))
+                matching = np.flatnonzero(np.isin(values, wanted[low:high]))
                 positions.append(start + first + matching)
                 numbers.append(values[matching].astype(sought.dtype))
             start += rows

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 ROW_ID, ADDRESS = "_rowid", "_rowaddr"
 _NUMBERS: Final = (ROW_ID, ADDRESS)
 _OFFSET_WIDTH: Final = np.uint64(32)
-_OFFSET_BITS: Final = np.uint64(2**32 - 1)
 _UNKNOWN: Final = -1
 
 
@@ -87,25 +86,19 @@ class NumberedRows:
 
     def _take_by_position(self, taken: _Taken) -> None:
         """Takes the rows whose ids say in which files they are, if they were not written again."""
-        ids = taken.ids
-        if self._kept:
-            bases, numbers = self._first_ids
-            ranks = np.searchsorted(bases, ids, side="right") - 1
-            possible = np.flatnonzero(ranks >= 0)
-            owners, positions = numbers[ranks[possible]], ids[possible] - bases[ranks[possible]]
-        else:
-            possible = np.flatnonzero(ids >> _OFFSET_WIDTH < len(self._files))
-            owners = (ids[possible] >> _OFFSET_WIDTH).astype(np.int64)
-            positions = ids[possible] & _OFFSET_BITS
-        for number in np.unique(owners).tolist():
-            own = owners == number
-            self._take_of(taken, number, possible[own], positions[own])
+        bases, files = self._first_ids
+        ranks = np.searchsorted(bases, taken.ids, side="right") - 1
+        for rank in np.unique(ranks[ranks >= 0]).tolist():
+            # Both ascend.
+            start, end = np.searchsorted(ranks, (rank, rank + 1))
+            for number in files[rank]:
+                self._take_of(taken, number, np.arange(start, end), taken.ids[start:end] - bases[rank])
 
     def _take_by_column(self, taken: _Taken) -> None:
         """Takes the rows that were written again. Such a file has ids below its own first one."""
-        for number, file in enumerate(self._files if self._kept else ()):
-            sought = taken.ids[taken.indices == _UNKNOWN]
-            sought = sought[sought < np.uint64(file.base_row_id or 0)]
+        left = taken.left
+        for number, file in enumerate(self._files if self._kept and left.size else ()):
+            sought = left[: np.searchsorted(left, np.uint64(file.base_row_id or 0))]
             if sought.size and number not in self._without_ids:
                 data = DataFile(self._source, live_rows(file))
                 positions, kept = data.where_is(self._kept[0], sought)
@@ -113,6 +106,7 @@ class NumberedRows:
                     self._without_ids.add(number)
                 elif positions.size:
                     self._take_of(taken, number, np.searchsorted(taken.ids, kept), positions, data)
+                    left = taken.left
 
     def _take_of(
         self,
@@ -149,12 +143,14 @@ class NumberedRows:
             taken.add(indices[part], made, below(self._source.uri, file.path))
 
     @cached_property
-    def _first_ids(self) -> tuple[Numbers, Indices]:
-        """The first id of each file, ascending, and the numbers of these files. Empty files may share one."""
-        has_ids = [number for number, file in enumerate(self._files) if file.base_row_id is not None]
-        bases = np.array([self._files[number].base_row_id for number in has_ids], np.uint64)
-        order = np.argsort(bases, kind="stable")
-        return bases[order], np.array(has_ids, np.int64)[order]
+    def _first_ids(self) -> tuple[Numbers, list[list[int]]]:
+        """The first ids of files, ascending, and for each the numbers of its files: empty ones share it."""
+        numbers: dict[int, list[int]] = {}
+        for number, file in enumerate(self._files):
+            first = file.base_row_id if self._kept else number << int(_OFFSET_WIDTH)
+            if first is not None:
+                numbers.setdefault(first, []).append(number)
+        return np.array(sorted(numbers), np.uint64), [numbers[first] for first in sorted(numbers)]
 
     def _numbered(
         self, number: int, positions: Indices, batch: pa.RecordBatch, names: Sequence[str]
@@ -199,6 +195,11 @@ class _Taken:
         self.known = np.zeros(ids.size, np.bool_)
         self.batches: list[pa.RecordBatch] = []
         self._count = 0
+
+    @property
+    def left(self) -> Numbers:
+        """The ids that have no row yet, ascending."""
+        return self.ids[self.indices == _UNKNOWN]
 
     def add(self, indices: Indices, batch: pa.RecordBatch, where: str) -> None:
         """Adds rows of the ids at these indices. Raises `DamagedError` if one has a row already."""
