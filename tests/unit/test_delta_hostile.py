@@ -137,14 +137,18 @@ def test_change_files_are_no_files_that_are_hidden(tmp_path: Path, path: str) ->
     assert "has a part that begins with" in says
 
 
-def test_files_of_others_lose_rows_however_their_paths_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_files_of_others_lose_rows_however_their_paths_are_written(tmp_path: Path, is_absolute: bool) -> None:
     attacked = Attacked(tmp_path / "t", LISTED)
-    theirs = data_file(attacked.table.path, "_d/b c.parquet", 2, 3)
+    path = "_d/b c.parquet"
+    theirs = data_file(attacked.table.path, path, 2, 3)
+    if is_absolute:
+        path = theirs["add"]["path"] = (attacked.table.path / path).as_uri()
     attacked.commit(2, text([theirs]))
     rows = Bitmap([0])
     without = {"add": {**theirs["add"], "deletionVector": members_of(inline_vector({0: rows}))}}
-    (result,) = attacked.fold(text([remove("_d/b c.parquet"), without]), read=2)
-    assert isinstance(result, Committed)
+    (result,) = attacked.fold(text([remove(path), without]), read=2)
+    assert isinstance(result, Committed), result
     assert attacked.rows() == [1, 3]
 
 

@@ -189,6 +189,9 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
     for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
         yield from _of_file(file, statistics, rules.partitions)
         yield from _of_features(file, statistics, rules)
+        # Other clients may have named a file of the table so.
+        if file.path not in known and file_path(file.path).absolute:
+            yield f"{file.path!r} is not below the table's root", "write data files below the root"
         # Files that were written before may have columns that were dropped since, if columns are mapped.
         is_new = file.data_change and file.path not in known and proposal.operation != RESTORE_TABLE
         if file.path not in known and (file.data_change or known) and not proposal.restores:
@@ -311,8 +314,6 @@ def _twice(name: str, files: tuple[AddFile, ...] | tuple[RemoveFile, ...]) -> It
 def _of_file(
     file: AddFile, statistics: StatisticsSummary, partitions: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    if file_path(file.path).absolute:
-        yield f"{file.path!r} is not below the table's root", "write data files below the root"
     if file.size < 0 or file.modified_ms < 0:
         yield f"{file.path!r} has a negative size or time", _FOLLOW
     if statistics.fault:
