@@ -138,7 +138,9 @@ def test_change_files_are_no_files_that_are_hidden(tmp_path: Path, path: str) ->
 
 
 @pytest.mark.parametrize("is_absolute", [False, True])
-def test_files_of_others_lose_rows_however_their_paths_are_written(tmp_path: Path, is_absolute: bool) -> None:
+def test_files_of_others_lose_rows_however_their_paths_are_written(
+    tmp_path: Path, *, is_absolute: bool
+) -> None:
     attacked = Attacked(tmp_path / "t", LISTED)
     path = "_d/b c.parquet"
     theirs = data_file(attacked.table.path, path, 2, 3)
