@@ -256,6 +256,7 @@ LIKE_JSON = st.one_of(
 @example(
     ["", "TRUE", "[1,]", "{'a':1}", "0x1F", "\\n1", '{"a":1', "hello", '"a" b', '{"a"}', "[1 2]", "-inf"]
 )
+@example(["[01]", '{"a":-00.5}', "[1 2]", "[0]", "01"])
 def test_exactly_the_texts_that_pylance_refuses_are_bad_rows(texts: list[str]) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], schema=pa.schema([JSON]))
     refused = [index for index, text in enumerate(texts) if not stored_as_json(text)]

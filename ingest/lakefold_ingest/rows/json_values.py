@@ -41,8 +41,8 @@ _LETTERS: Final = frozenset(string.ascii_letters)
 _WORD: Final = re.compile(r"null|true|false|nan|inf", re.IGNORECASE)
 _REFUSED_AT: Final = {
     "Expecting ':' delimiter": _WRITTEN,
-    # A number may go on in another dialect.
-    "Expecting ',' delimiter": _WRITTEN - set(".xXeE_+-'"),
+    # A number may go on in another dialect: pylance takes 01.
+    "Expecting ',' delimiter": _WRITTEN - set(".xXeE_+-'" + string.digits),
     # pylance takes names without quotes.
     "Expecting property name enclosed in double quotes": _WRITTEN - _LETTERS - set("'\"_$"),
 }
