@@ -8,6 +8,7 @@ the data.
 
 from __future__ import annotations
 
+import copyreg
 import re
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -71,6 +72,10 @@ class LakefoldError(Exception):
     def __init__(self, message: Text, *, where: Text = "", hint: Text = "") -> None:
         super().__init__(message, where, hint)
         self.texts = message, where, hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Lets an error be copied, also to another process, whatever the parameters of its class are."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined] # typeshed lacks it
 
     @property
     def message(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,18 @@ from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.keyed_parts import PartFault
 from lakefold_ingest.options.write_options import SPARK_NAMES
-from lakefold_table.errors import InvalidError, options_named
+from lakefold_ingest.rows.row_faults import BadRowsError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    LakefoldError,
+    OptionName,
+    OutnumberedError,
+    options_named,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DELETE = {"path": "memory://named", "writeMode": "delete", "keys": "id", "orderBy": "at"}
@@ -76,3 +86,29 @@ def test_a_fault_of_a_task_names_options_as_the_user_of_its_driver() -> None:
         raise fault.error()
     with pytest.raises(InvalidError, match="in order_by: the last row counts"):
         raise PartFault.read(fault.text).error()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidError(("leave ", OptionName("order_by"), " out"), where=OptionName("order_by"), hint="a hint"),
+        BadRowsError("b", columns=["a"], rows=2, examples=[{"a": 1}], hint=(OptionName("bad_records"),)),
+        OutnumberedError("another has more", generation=3),
+        DamagedError("it ends early", where="a.lance"),
+    ],
+)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],  # noqa: S301 - as process pools do
+)
+def test_an_error_is_the_same_in_another_process(
+    error: LakefoldError, copied: Callable[[LakefoldError], LakefoldError]
+) -> None:
+    with pytest.raises(type(error)), options_named(SPARK_NAMES):
+        raise error
+    error.add_note("a note")
+    other = copied(error)
+    assert type(other) is type(error)
+    assert str(other) == str(error)
+    assert "_" not in str(other)
+    assert vars(other) == vars(error)
