@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from pyspark.errors import AnalysisException
+
 from lakefold.writing.options import WriteOptions, write_settings
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, count_stored
 from lakefold_ingest.spark.data_source import TableFormat
@@ -37,7 +39,12 @@ def register(
     if metrics_port is not None:
         count_stored(spark, MetricsAddress(metrics_port, metrics_host))
     spark.conf.set(PUSHDOWN, "true")
-    spark.dataSource.register(LakefoldFormat)
+    try:
+        spark.dataSource.register(LakefoldFormat)
+    except AnalysisException as refused:
+        # Spark 4.0 keeps the format that it finds by itself. No source answers filters there.
+        if refused.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class LakefoldFormat(TableFormat):

@@ -1,0 +1,37 @@
+"""`register` works in each version of Spark, also if Spark has found the format by itself."""
+
+from __future__ import annotations
+
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from lakefold.spark import register
+from lakefold.spark_format import LakefoldFormat
+
+
+class _RefusedError(AnalysisException):
+    """An error of the JVM's, as pyspark 4.0 raises it."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(condition)
+        self._condition = condition
+
+    def getCondition(self) -> str:  # noqa: N802 - Spark's name
+        """Returns what Spark calls the error."""
+        return self._condition
+
+
+def test_a_session_that_keeps_the_format_it_found_is_taken_as_it_is() -> None:
+    session = MagicMock()
+    session.dataSource.register.side_effect = _RefusedError("DATA_SOURCE_ALREADY_EXISTS")
+    register(session)
+    session.dataSource.register.assert_called_once_with(LakefoldFormat)
+
+
+def test_other_refusals_are_raised() -> None:
+    session = MagicMock()
+    session.dataSource.register.side_effect = _RefusedError("UNSUPPORTED_FEATURE")
+    with pytest.raises(AnalysisException, match="UNSUPPORTED"):
+        register(session)
