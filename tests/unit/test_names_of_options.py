@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -12,11 +13,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.cli import run
 from lakefold.spark_format import LakefoldFormat
+from lakefold_ingest.cdc.change_format import change_format
+from lakefold_ingest.cdc.events import read_rows
 from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.keyed_parts import PartFault
 from lakefold_ingest.options.write_options import SPARK_NAMES
-from lakefold_ingest.rows.row_faults import BadRowsError
+from lakefold_ingest.rows.row_faults import BadRowsError, RowFaults
+from lakefold_ingest.writer.batching import BatchLimits
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -75,6 +79,20 @@ def test_only_options_are_named_and_not_columns_of_the_same_name() -> None:
         check_orders(pa.schema({"order_by": pa.list_(pa.int64())}))
     assert raised.value.message == "rows can't be ordered by order_by, which is list<item: int64>"
     assert raised.value.where == "orderBy"
+
+
+def test_a_write_of_spark_names_the_option_of_a_missing_column() -> None:
+    rows = pa.table({"id": [1]})
+    with pytest.raises(InvalidError) as raised, options_named(SPARK_NAMES):
+        read_rows(rows, change_format("id", operation_column="op"), RowFaults(rows.num_rows))
+    assert raised.value.where == SPARK_NAMES["operation_column"] != "operation_column"
+
+
+@pytest.mark.parametrize("name", ["max_rows", "max_bytes", "max_delay_s"])
+def test_a_limit_of_a_writer_is_a_number(name: str) -> None:
+    limits: dict[str, Any] = {name: float("nan")}
+    with pytest.raises(InvalidError):
+        replace(BatchLimits(), **limits)
 
 
 def test_a_fault_of_a_task_names_options_as_the_user_of_its_driver() -> None:

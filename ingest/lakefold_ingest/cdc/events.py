@@ -71,7 +71,8 @@ def read_rows(rows: pa.Table, format_: ChangeFormat, faults: RowFaults) -> Event
     if column not in rows.column_names:
         message = f"the column {column} with the operations is not in the batch"
         hint = f"it has {', '.join(rows.column_names)}"
-        raise InvalidError(message, where="envelope" if format_.is_feed else "operation_column", hint=hint)
+        option = OptionName("envelope" if format_.is_feed else "operation_column")
+        raise InvalidError(message, where=option, hint=hint)
     meanings = FEED_OPERATIONS if format_.is_feed else format_.operations
     is_delete = effects(rows.column(column), column, meanings, faults)
     none = np.zeros(rows.num_rows, np.bool_)

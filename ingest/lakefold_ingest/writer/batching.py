@@ -48,9 +48,9 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         for name in ("max_rows", "max_bytes"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
-        if self.max_delay_s < 0:
+        if not self.max_delay_s >= 0:
             raise InvalidError(f"{self.max_delay_s:g} is below 0", where="max_delay")
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_faults import BAD_ROWS
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ def _check_table(settings: WriteSettings) -> None:
     if set(missing) - {"source"}:
         raise InvalidError(
             f"{settings.bad_records} is a table of other rows: it lacks the columns {', '.join(missing)}",
-            where="bad_records",
+            where=OptionName("bad_records"),
             hint="name a table for bad rows alone; if it does not exist, it is created",
         )
 
