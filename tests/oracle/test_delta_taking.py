@@ -22,6 +22,7 @@ from tests.delta_merging import TRACKED, VECTORS, DeltaFolding
 from tests.oracle.delta_maintenance import DeltaWorld
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from lakefold_reader.snapshot.snapshot import Table
@@ -140,7 +141,7 @@ def test_only_files_that_have_the_rows_are_read(tmp_path: Path, configuration: d
         lakefold.open(tmp_path / "t").take([ids[0]])
 
 
-def stored(path: Path, ids: list[int | None], row_group_size: int = 10) -> dict[str, Any]:
+def stored(path: Path, ids: Sequence[int | None], row_group_size: int = 10) -> dict[str, Any]:
     """Writes a file of rows that keep these ids, and returns its action, without the first id."""
     name = f"{len(list(path.glob('*.parquet')))}.parquet"
     columns = {"x": pa.array(range(len(ids)), pa.int64()), "_row_id_kept": pa.array(ids, pa.int64())}

@@ -199,7 +199,8 @@ class _Taken:
     @property
     def left(self) -> Numbers:
         """The ids that have no row yet, ascending."""
-        return self.ids[self.indices == _UNKNOWN]
+        ids: Numbers = self.ids[self.indices == _UNKNOWN]
+        return ids
 
     def add(self, indices: Indices, batch: pa.RecordBatch, where: str) -> None:
         """Adds rows of the ids at these indices. Raises `DamagedError` if one has a row already."""
