@@ -73,7 +73,7 @@ def test_columns_are_added_before_the_rows_and_only_if_that_is_allowed(
     sent = watermarks(log.admin, topic_names.transactions, 0)
     with pytest.raises(lakefold.InvalidError, match=r"a \(string\) is not in the table") as caught:
         lakefold.append(table, rows(2, a="x"), **options)
-    assert "mergeSchema" in caught.value.hint
+    assert "merge_schema" in caught.value.hint
     with pytest.raises(lakefold.InvalidError, match="n is double in the batch, int64 in the table") as caught:
         lakefold.append(table, pa.table({"n": [1.5], "a": ["x"]}), **merging)
     assert "another name" in caught.value.hint
@@ -110,7 +110,7 @@ def test_the_verb_adds_columns_if_the_option_is_given(
     words += ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
     words += ["--outcomes-topic", topic_names.outcomes]
     assert run(words) == 2
-    assert "mergeSchema" in capsys.readouterr().out
+    assert "by --merge-schema" in capsys.readouterr().out
     assert run([*words, "--merge-schema"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "committed"
     assert read(tmp_path / "t") == [{"n": 1, "a": None}, {"n": 2, "a": "x"}]

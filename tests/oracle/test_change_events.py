@@ -299,7 +299,7 @@ def test_a_table_is_created_with_the_columns_of_the_rows() -> None:
     columns = {field.name: field.type for field in IMAGE} | {"at": pa.int64()}
     assert schema("plain") == schema("debezium") == schema("debezium struct") == schema("delta") == columns
     assert ApplyChanges(*rendered("debezium json", [Event(1, 1)])).schema is None
-    with pytest.raises(InvalidError, match="mergeSchema: JSON doesn't say"):
+    with pytest.raises(InvalidError, match="merge_schema: JSON doesn't say"):
         _ = ApplyChanges(*rendered("debezium json", [Event(1, 1)])).batch_columns
 
 

@@ -164,7 +164,11 @@ def _check_model(partition: Partition) -> None:
             if isinstance(outcome.result, Duplicate) and not again:
                 _check_duplicate(partition, model.table(sent.uri).committed[sent.key], offset)
         # If no outcome was reported, or only now, its table may contain it.
-        folded = ledger.line(sent.uri).answers.get(offset) if sent.kind not in OUTSIDE else None
+        line = None if sent.kind in OUTSIDE else ledger.line(sent.uri)
+        folded = None if line is None else line.answers.get(offset)
+        if line is not None and sent.key is not None and isinstance(line.torn.get(offset), Committed):
+            # A version contains it beside entries that the log lost.
+            model.table(sent.uri).committed.setdefault(sent.key, offset)
         if isinstance(folded, Committed):
             model.take(sent, folded)
         elif outcome is not None:

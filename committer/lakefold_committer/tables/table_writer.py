@@ -307,16 +307,16 @@ class TableWriter:
             outcomes_offset=self._outcomes_offset(log),
             owner=None if log.is_file else self._owner,
             clock_us=time.time_ns() // 1000,
-            last=self._last_committed(),
+            last=self._last_committed(group[0]),
         )
         return fold(self._format, self._ahead, group, observed, terms), files_in(observed)
 
-    def _last_committed(self) -> Position | None:
-        """Returns the last position that was committed to a branch or table that doesn't exist, if known."""
-        index = None if self._recovery is None else self._recovery.outcome_index
-        last = (
-            None if index is None or self._ahead.state is not None else index.last_committed(self._ahead.uri)
-        )
+    def _last_committed(self, entry: Entry) -> Position | None:
+        """Returns the last position that was committed to the entry's branch, if that no longer exists."""
+        if self._recovery is None or self._ahead.state is not None or not entry.envelope.branch:
+            return None
+        index = self._recovery.outcome_index
+        last = None if index is None else index.last_committed(self._ahead.uri)
         return None if last is None else last.position
 
     def _take_format(self, entry: Entry) -> None:

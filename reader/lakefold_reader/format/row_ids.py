@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import pyarrow as pa
 
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.uint64]
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def row_ids_of(row_ids: object) -> Numbers:
     """Returns row ids as numbers. Raises `InvalidError` if they are not integers from 0 to 2^64 - 1."""
+    import pyarrow as pa
+
     hint = "give values of _rowid: whole numbers from 0 on"
     try:
         array = _array_of(row_ids)
@@ -30,6 +32,8 @@ def row_ids_of(row_ids: object) -> Numbers:
 
 
 def _array_of(values: object) -> pa.Array:
+    import pyarrow as pa
+
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
     if isinstance(values, pa.Array):
