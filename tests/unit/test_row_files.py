@@ -158,6 +158,13 @@ def test_the_index_of_a_pandas_frame_is_a_column_if_it_has_a_name() -> None:
     assert RowSource(frame.set_index("s")).schema.names == ["id", "s"]
     levels = frame.set_index(["s", pd.Index([7, 8])])
     assert RowSource(levels).schema.names == ["id", "s"]
+    own = pd.DataFrame({"id": [1, 2], "__index_level_0__": [3, 4]})
+    assert RowSource(own).schema.names == ["id", "__index_level_0__"]
+
+    class Frame(pd.DataFrame):  # type: ignore[misc] # pandas has no types
+        """As other libraries derive one."""
+
+    assert RowSource(Frame(frame[frame["id"] > 1])).schema.names == ["id", "s"]
 
 
 def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ A frame of pandas that was filtered has an index without a name, which is no col
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -111,10 +112,13 @@ def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
         message = f"the rows can't be read as an Arrow stream: {error}"
         hint = "a stream can be read only once, and a column has at most 63 levels, or pass a pyarrow.Table"
         raise InvalidError(message, where="rows", hint=hint) from error
-    return _without_unnamed_index(reader) if type(rows).__module__.startswith("pandas.") else reader
+    is_pandas = any(each.__module__.startswith("pandas.") for each in type(rows).__mro__)
+    return _without_unnamed_index(reader) if is_pandas else reader
 
 
 def _without_unnamed_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Leaves out what pandas adds for levels of an index without a name. It holds all rows anyway."""
-    levels = [name for name in reader.schema.names if _UNNAMED_INDEX.fullmatch(name)]
+    index = json.loads((reader.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())
+    # A level is described, not named, if it is no column.
+    levels = [name for name in index if isinstance(name, str) and _UNNAMED_INDEX.fullmatch(name)]
     return reader.read_all().drop_columns(levels).to_reader() if levels else reader

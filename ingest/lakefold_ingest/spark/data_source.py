@@ -25,12 +25,12 @@ from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.batch_metrics import store_batch
 from lakefold_ingest.spark.executors import own_fault
-from lakefold_ingest.spark.garbage import spare_imports
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_log.write.trace_export import spans_exported
 from lakefold_reader.spark.data_source import LakefoldSource
+from lakefold_reader.spark.garbage import spare_imports
 from lakefold_table.errors import InvalidError, options_named
 
 try:

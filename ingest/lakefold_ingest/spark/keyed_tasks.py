@@ -23,7 +23,7 @@ from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartF
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
-from lakefold_ingest.spark.garbage import spare_imports
+from lakefold_reader.spark.garbage import spare_imports
 from lakefold_table.errors import InvalidError, shown_text
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, serve
 from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.file_layout import FileLayout, kept, laid_out
-from lakefold_ingest.spark.garbage import spare_imports
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
@@ -42,6 +41,7 @@ from lakefold_ingest.spark.small_batches import (
     sum_of,
 )
 from lakefold_ingest.writing.batch import put_batch, wait_for_outcomes
+from lakefold_reader.spark.garbage import spare_imports
 from lakefold_table.errors import InvalidError, OptionName, shown_text
 
 if TYPE_CHECKING:

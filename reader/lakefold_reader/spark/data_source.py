@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from lakefold_reader.spark.batch import Pinned, cut_of, pieces, pin, planned_changes, rows_of, shown
 from lakefold_reader.spark.filters import push
+from lakefold_reader.spark.garbage import spare_imports
 from lakefold_reader.spark.offsets import Offset
 from lakefold_reader.spark.options import Given, Use, read_options
 from lakefold_reader.spark.stream import Limit, Stream, limit_of
@@ -99,6 +100,7 @@ class VersionReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
+        spare_imports()
 
 
 class FilteringReader(VersionReader):
@@ -129,6 +131,7 @@ class ChangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
+        spare_imports()
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -184,6 +187,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
+        spare_imports()
 
     def stop(self) -> None:
         """Ends the query."""
