@@ -54,10 +54,11 @@ lint: setup ## check with ruff (all rules), the format, the purity of the core, 
 	@$(BIN)/ruff check --quiet --output-format concise --config ruff-core.toml $(CORE)
 	@shown=$$(PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo 2>&1) || { echo "$$shown"; exit 1; }
 
-# Otherwise each of the test processes would compile the tests for itself.
+# Each of the test processes would compile the tests for itself.
 .PHONY: .bytecode
 .bytecode: setup
-	@$(BIN)/python -m tests.bytecode
+	@shown=$$($(BIN)/pytest -q --collect-only tests --ignore=tests/azure --ignore=tests/clients 2>&1) || \
+		{ echo "$$shown" | tail -n 40; exit 1; }
 
 types: setup ## check types with mypy, strict, in packages and tests
 	$(STEP) 'types'

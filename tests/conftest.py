@@ -11,7 +11,6 @@ import atexit
 import gc
 import signal
 import sys
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,28 +101,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
-    for path, group in groupby(items, lambda item: item.path):
-        marker, limit_seconds = _marker_and_limit(path)
-        for item in group:
-            item.add_marker(marker)
-            if limit_seconds is not None and item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(limit_seconds))
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if is_integration(item.path.relative_to(TESTS.parent)):
+            item.add_marker(pytest.mark.integration)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+        elif folder == "azure":
+            item.add_marker(pytest.mark.azure)
+            item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+        elif folder == "clients":
+            item.add_marker(pytest.mark.clients)
+            item.add_marker(pytest.mark.timeout(CLIENTS_TIMEOUT_SECONDS))
+        elif folder in FAST:
+            item.add_marker(pytest.mark.fast)
+            if folder in COMPUTING and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(COMPUTING_TIMEOUT_SECONDS))
+        else:
+            known = sorted(FAST | {"integration", "azure", "clients"})
+            raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
     in_order(items)
-
-
-def _marker_and_limit(path: Path) -> tuple[str, int | None]:
-    """Returns the marker of the tests in this file, and their time limit unless it is the usual one."""
-    folder = path.relative_to(TESTS).parts[0]
-    if is_integration(path.relative_to(TESTS.parent)):
-        return "integration", INTEGRATION_TIMEOUT_SECONDS
-    if folder == "azure":
-        return "azure", INTEGRATION_TIMEOUT_SECONDS
-    if folder == "clients":
-        return "clients", CLIENTS_TIMEOUT_SECONDS
-    if folder in FAST:
-        return "fast", COMPUTING_TIMEOUT_SECONDS if folder in COMPUTING else None
-    known = sorted(FAST | {"integration", "azure", "clients"})
-    raise pytest.UsageError(f"{path}: tests lie in one of {known}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,7 +16,6 @@ The longest groups begin first. If a long group began last, one process would wo
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,13 +142,7 @@ def group_of(test_id: str) -> str:
     For an integration test that is the name of its file, or of the group that the file is in. For any other
     test it is the path of its file.
     """
-    return _group_of_file(test_id.partition("::")[0])
-
-
-# There are ten thousands of tests in some hundred files, and each test process asks for all of them.
-@cache
-def _group_of_file(name: str) -> str:
-    path = PurePath(name)
+    path = PurePath(test_id.partition("::")[0])
     if is_integration(path):
         return _GROUPS.get(path.stem, path.stem)
     return str(path)
