@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import position_text
 from lakefold_table.branch_names import branch_root
-from lakefold_table.errors import InvalidError, LocationError, RetryError, StopError
+from lakefold_table.errors import DamagedError, InvalidError, LocationError, RetryError, StopError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.versions.dropped import was_dropped
@@ -64,7 +64,8 @@ def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str]
         return
     try:
         Refs(open_canonical(main, storage_options)).branch(branch)
-    except InvalidError:
+    except (DamagedError, InvalidError):
+        # Nothing lists it, or what lists it was damaged by others, which stops no branch.
         return
     raise StopError(
         f"the branch {branch} was deleted, and its files are being removed",
