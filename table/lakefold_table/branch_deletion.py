@@ -8,13 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.tag_proposal import ANY_FORMAT
+from lakefold_table.proposal import AnyFormatProposal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefold_protos.lakefold.log_pb2 import DeleteBranch, Envelope
-    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.entry import Entry
 
 DELETE_BRANCH: Final = "delete_branch"
@@ -22,7 +19,7 @@ DELETE_BRANCH: Final = "delete_branch"
 
 
 @dataclass(frozen=True, slots=True)
-class BranchDeletion:
+class BranchDeletion(AnyFormatProposal):
     """The proposal that an envelope holds in its field `delete_branch`."""
 
     message: DeleteBranch
@@ -31,11 +28,6 @@ class BranchDeletion:
     def of(cls, envelope: Envelope) -> BranchDeletion | None:
         """Returns the proposal in an envelope, None if it holds another one."""
         return cls(envelope.delete_branch) if envelope.HasField(DELETE_BRANCH) else None
-
-    @property
-    def format(self) -> str:
-        """See `TableProposal`."""
-        return ANY_FORMAT
 
     @property
     def uuid(self) -> str:
@@ -51,19 +43,6 @@ class BranchDeletion:
     def operation(self) -> str:
         """See `TableProposal`."""
         return DELETE_BRANCH
-
-    @property
-    def begins_table(self) -> bool:
-        """See `TableProposal`."""
-        return False
-
-    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
-        """See `TableProposal`."""
-        return {}
-
-    def content(self) -> str:
-        """See `TableProposal`."""
-        return ""
 
 
 def deletes_branch(entry: Entry) -> bool:

@@ -12,7 +12,8 @@ from lakefold_table.branch_deletion import BranchDeletion
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.format import ALONE, AnyFormat, GroupingRule, State
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.tag_proposal import ANY_FORMAT, TagProposal
+from lakefold_table.proposal import ANY_FORMAT
+from lakefold_table.tag_proposal import TagProposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,13 +6,16 @@ It is apart from `format.py` because entries hold proposals, and formats answer 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.bitmaps import Bitmap
+
+ANY_FORMAT: Final = ""
+"""The format of a proposal that the tables of every format get."""
 
 
 class TableProposal(Protocol):
@@ -41,6 +44,10 @@ class TableProposal(Protocol):
     def begins_table(self) -> bool:
         """Whether the proposal begins a table or a branch, though its envelope has no `create`."""
 
+    @property
+    def begun_branch(self) -> str:
+        """The name of the branch that it begins, empty if it begins none."""
+
     def rows_by_fragment(self) -> Mapping[str, Bitmap]:
         """Returns the rows that it deletes or moves, as far as it names them, by the name of their fragment.
 
@@ -49,6 +56,38 @@ class TableProposal(Protocol):
 
     def content(self) -> str:
         """Returns what stays the same whenever the same rows are sent again, empty if that is unknown."""
+
+
+class AnyFormatProposal:
+    """What proposals that no format reads have in common: they change no rows, and begin no table.
+
+    The members are those of `TableProposal`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def format(self) -> str:
+        """See `TableProposal`."""
+        return ANY_FORMAT
+
+    @property
+    def begins_table(self) -> bool:
+        """See `TableProposal`."""
+        return False
+
+    @property
+    def begun_branch(self) -> str:
+        """See `TableProposal`."""
+        return ""
+
+    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
+        """See `TableProposal`."""
+        return {}
+
+    def content(self) -> str:
+        """See `TableProposal`."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,22 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.branch_names import MAIN
+from lakefold_table.proposal import AnyFormatProposal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
-    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.entry import Entry
 
 TAG: Final = "tag"
 """The name of the operation, and of its field of the envelope."""
-ANY_FORMAT: Final = ""
-"""The format of a proposal that every format's tables get."""
 
 
 @dataclass(frozen=True, slots=True)
-class TagProposal:
+class TagProposal(AnyFormatProposal):
     """The proposal that an envelope holds in its field `tag`."""
 
     tag: Tag
@@ -34,11 +32,6 @@ class TagProposal:
     def of(cls, envelope: Envelope) -> TagProposal | None:
         """Returns the proposal in an envelope, None if it holds another one."""
         return cls(envelope.tag) if envelope.HasField(TAG) else None
-
-    @property
-    def format(self) -> str:
-        """See `TableProposal`."""
-        return ANY_FORMAT
 
     @property
     def uuid(self) -> str:
@@ -54,19 +47,6 @@ class TagProposal:
     def operation(self) -> str:
         """See `TableProposal`."""
         return TAG
-
-    @property
-    def begins_table(self) -> bool:
-        """See `TableProposal`."""
-        return False
-
-    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
-        """See `TableProposal`."""
-        return {}
-
-    def content(self) -> str:
-        """See `TableProposal`."""
-        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,11 @@ class ToyProposal:
         """Whether it proposes to create the table."""
         return self.operation == CREATE
 
+    @property
+    def begun_branch(self) -> str:
+        """It has no branches."""
+        return ""
+
     def rows_by_fragment(self) -> dict[str, Bitmap]:
         """It has no fragments."""
         return {}

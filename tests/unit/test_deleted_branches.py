@@ -68,6 +68,15 @@ def clone(name: str, version: int = 2, source: str = "") -> Envelope:
     return envelope
 
 
+def by_folder(envelope: Envelope) -> Envelope:
+    """The proposal sent to the folder of `dev`, as clients can that name a branch by its folder."""
+
+    def named(it: Envelope) -> None:
+        it.table, it.branch = DEV, ""
+
+    return changed(envelope, named)
+
+
 def rows(name: str, read: int = 2) -> Envelope:
     return on("dev", append(name, read=read))
 
@@ -323,8 +332,9 @@ def test_a_removal_that_is_interrupted_at_each_step_continues(
     assert set(Refs(store).branches()) == {"dev/inner"}
 
 
+@pytest.mark.parametrize("begun", [clone("dev", 1), by_folder(clone("dev", 1))], ids=["name", "folder"])
 def test_a_branch_of_the_same_name_waits_until_the_files_are_removed(
-    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, begun: Envelope
 ) -> None:
     """What it would have stored before that would be removed, or be in no list of branches."""
     result(dev(), deletion(), 4)
@@ -338,7 +348,7 @@ def test_a_branch_of_the_same_name_waits_until_the_files_are_removed(
             with monkeypatch.context() as patch:
                 patch.setitem(OPENERS, "memory", MemoryStorage)
                 try:
-                    answers.append(message(result(dev(), clone("dev", 1), 5)))
+                    answers.append(message(result(dev(), begun, 5)))
                 except StopError as error:
                     answers.append(error.message)
                     hints.add(error.hint.rpartition(", ")[2])
@@ -352,7 +362,7 @@ def test_a_branch_of_the_same_name_waits_until_the_files_are_removed(
     assert answers == [deleted] * 3 + [waits] * (steps - 3), "three versions are removed first"
     assert hints == {f"`lakefold branch {HERE} dev --delete` continues it"}
     assert files_of_dev() == []
-    assert result(dev(), clone("dev", 1), 5) == Committed(1)
+    assert result(dev(), begun, 5) == Committed(1)
     assert "dev" in Refs(store).branches()
 
 

@@ -58,7 +58,8 @@ def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str]
 
     Its file is the last one that is removed. What is created before that would be removed as well.
     """
-    branch = creation.envelope.branch or creation.envelope.lance.clone.branch_name
+    begun = "" if creation.proposal is None else creation.proposal.begun_branch
+    branch = creation.envelope.branch or begun
     main = above(uri, branch_root(branch))
     if not branch or main == uri:
         return

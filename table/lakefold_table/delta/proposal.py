@@ -125,6 +125,11 @@ class DeltaTableProposal:
         return self.based_on is None and self.protocol is not None and self.metadata is not None
 
     @property
+    def begun_branch(self) -> str:
+        """Empty: Delta tables have no branches."""
+        return ""
+
+    @property
     def is_blind(self) -> bool:
         """Whether the proposal only adds rows, and doesn't depend on what the table contains."""
         reads = self.reads_all or self.read_files or self.read_predicates

@@ -81,6 +81,11 @@ class LanceProposal:
         """Whether the proposal begins a table without `create` in the envelope: a clone or a branch."""
         return self.operation == CLONE
 
+    @property
+    def begun_branch(self) -> str:
+        """The name of the branch that a Clone begins, empty if it begins a table, or is none."""
+        return self.envelope.lance.clone.branch_name if self.begins_table else ""
+
     def rows_by_fragment(self) -> dict[str, Bitmap]:
         """Returns the rows that it deletes or moves, by the ids of their fragments. Raises `DamagedError`."""
         return {
