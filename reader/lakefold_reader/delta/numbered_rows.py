@@ -41,19 +41,22 @@ _OFFSET_WIDTH: Final = np.uint64(32)
 _UNKNOWN: Final = -1
 
 
-class NumberedRows:
-    """The rows of a version. `schema`: that of the table."""
+def is_number(name: str, schema: DeltaSchema) -> bool:
+    """Returns whether a column of rows is one of their ids or addresses, and not a column of the table."""
+    return name in _NUMBERS and name not in schema.names
 
-    def __init__(self, source: Source, snapshot: DeltaSnapshot, schema: DeltaSchema) -> None:
+
+class NumberedRows:
+    """The rows of a version. `files`: its files by their paths. `schema`: that of the table."""
+
+    def __init__(
+        self, source: Source, snapshot: DeltaSnapshot, files: Sequence[AddFile], schema: DeltaSchema
+    ) -> None:
         self._source = source
         self._schema = schema
-        self._files: list[AddFile] = sorted(snapshot.files.values(), key=lambda file: file.path)
+        self._files = files
         self._kept = kept_columns(snapshot, source.uri)[:1]
         self._without_ids: set[int] = set()
-
-    def are_asked_for(self, columns: Sequence[str] | None) -> bool:
-        """Returns whether ids or addresses are among these columns."""
-        return any(self._is_number(name) for name in columns or ())
 
     def schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
         """Returns the schema of these columns. Raises `InvalidError` if the table lacks one."""
@@ -182,7 +185,7 @@ class NumberedRows:
         return self._schema.chosen([name for name in names if not self._is_number(name)])
 
     def _is_number(self, name: str) -> bool:
-        return name in _NUMBERS and name not in self._schema.names
+        return is_number(name, self._schema)
 
 
 class _Taken:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefold_reader.delta.data_files import DataFile, deleted_rows, live_rows
 from lakefold_reader.delta.files import batches_of
-from lakefold_reader.delta.numbered_rows import NumberedRows
+from lakefold_reader.delta.numbered_rows import NumberedRows, is_number
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
 from lakefold_reader.delta.versions import not_built
 from lakefold_reader.format.row_ids import row_ids_of
@@ -136,7 +136,7 @@ class OpenedDelta:
         self, columns: Sequence[str] | None, where: str | None, part: RowRange
     ) -> pa.RecordBatchReader:
         """See `Snapshot.reader`. The rows come file by file, in the order of the files' paths."""
-        if columns is not None and self._numbered.are_asked_for(columns):
+        if columns is not None and any(is_number(name, self.schema) for name in columns):
             numbered = self._numbered.scan(columns, where)
             return pa.RecordBatchReader.from_batches(
                 self._numbered.schema_of(columns), _part_of(numbered, part)
@@ -156,7 +156,7 @@ class OpenedDelta:
 
     @cached_property
     def _numbered(self) -> NumberedRows:
-        return NumberedRows(self._source, self._version, self.schema)
+        return NumberedRows(self._source, self._version, self._files, self.schema)
 
     @property
     def _files(self) -> list[AddFile]:

@@ -70,6 +70,7 @@ class FilePartReader:
         self._columns = columns.columns
         self._schema = feed_schema(columns)
         self._misfits = misfits
+        self._checked: set[str] = set()
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part, in the schema `feed_schema(columns)`.
@@ -89,10 +90,12 @@ class FilePartReader:
         file = DataFile(self._source, part.rows, shape)
         if not part.in_change_file:
             return file.batches(self._columns)
-        if any(True for _ in file.batches((), _OTHER)):
+        # A file has a part for each kind of change.
+        if part.rows.path not in self._checked and any(True for _ in file.batches((), _OTHER)):
             message = f"it has rows whose {CHANGE_TYPE.physical} is no kind of change"
             where = below(self._source.uri, part.rows.path)
             raise DamagedError(message, where=where, hint="read on after the version that names this file")
+        self._checked.add(part.rows.path)
         return file.batches(self._columns, _condition(f"= '{part.change_type}'"))
 
     def _shaped(
