@@ -405,7 +405,7 @@ class Ledger:
             )
         if isinstance(result, Duplicate) and sent.key is not None:
             demand(sent.key in line.keys, "at-most-once-per-key", f"{offset} is {result} of what isn't there")
-        # Nobody publishes a version of a branch after the one that deletes it.
+        # No committer publishes a version of a branch after the one that deletes it.
         is_deleted = line.marks is not None and line.marks.deleted_by is not None
         if outcome.table_id and line.newest and not is_deleted:
             demand(

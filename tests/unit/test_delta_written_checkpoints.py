@@ -96,7 +96,7 @@ def as_in_checkpoint(snapshot: DeltaSnapshot, files: int) -> DeltaSnapshot:
 
 
 def tombstones_in_checkpoint(snapshot: DeltaSnapshot) -> dict[FileKey, RemoveFile]:
-    """The tombstones of a version as a checkpoint has them: nobody needs their statistics and tags."""
+    """The tombstones of a version as a checkpoint has them: without statistics and tags."""
     assert all(file.stats and file.tags for file in snapshot.tombstones.values())
     return {
         key: replace(file, data_change=False, stats=None, tags=None)

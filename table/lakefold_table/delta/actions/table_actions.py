@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 RESTORE_TABLE: Final = "RESTORE"
-_MOST_DIGITS: Final = 18
 """The operation that makes an earlier version the newest again, as Delta's clients name it."""
+_MOST_DIGITS: Final = 18
+"""The most digits of a version that is written as text: it is a long."""
 
 
 @action

@@ -97,8 +97,8 @@ def parquet_actions(
 def parquet_file(actions: Mapping[str, Sequence[Action]], form: StatisticsForm = JSON_ALONE) -> bytes:
     """Returns a Parquet file with a row for each action, and a column for each kind of action.
 
-    Actions about files change no data there, and those of removed files lack what nobody needs of them (Delta
-    fact 4.5). `form`: how files that are added have their statistics.
+    Actions about files change no data there, and those of removed files lack statistics and tags (Delta fact
+    4.5). `form`: how files that are added have their statistics.
     """
     import pyarrow as pa
     from pyarrow import parquet
