@@ -17,13 +17,16 @@ from lakefold_table.errors import PreconditionError
 from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import FILE, local_path, parse_location
+from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from lakefold_table.position import Position
+    from lakefold_committer.fold.fold import FoldedTable
+    from lakefold_table.format import AnyFormat
+    from lakefold_table.versions.versions import Versions
 
 
 def is_deleted(uri: str, branch: str, storage_options: Mapping[str, str]) -> bool:
@@ -32,9 +35,7 @@ def is_deleted(uri: str, branch: str, storage_options: Mapping[str, str]) -> boo
     A branch that is listed and has no versions counts as such.
     """
     table = open_table(*located(uri, branch, storage_options), root_of(uri, branch))
-    if table.state is not None:
-        return table.marks.deleted_by is not None
-    return branch in Refs(open_canonical(uri, storage_options)).branches()
+    return _ended(table, Refs(open_canonical(uri, storage_options)), branch)
 
 
 def remove_files(
@@ -44,29 +45,31 @@ def remove_files(
 
     Files of other branches stay, below its folder and around it. `progress` is called with the number of
     objects that were removed so far. Raises `PreconditionError` if a tag or a branch needs it, or if it was
-    kept or created again meanwhile: then nothing more is removed.
+    kept or created again meanwhile, which is checked before each step: then nothing more is removed.
     """
     root, refs = root_of(uri, branch), Refs(open_canonical(uri, storage_options))
-    _, versions = located(uri, branch, storage_options)
+    table_format, versions = located(uri, branch, storage_options)
     _check_unneeded(refs, uri, branch)
-    if not is_deleted(uri, branch, storage_options):
+    newest = _newest(table_format, versions)
+    table = open_table(table_format, versions, root)
+    if not _ended(table, refs, branch):
         raise _kept_or_again(uri, branch)
-    if versions.numbers():
-        by = _deleted_by(uri, branch, storage_options)
+    if table.state is not None:
 
         def check_same() -> None:
-            if by is None or _deleted_by(uri, branch, storage_options) != by:
+            _check_unneeded(refs, uri, branch)
+            if _newest(table_format, versions) != newest:
                 raise _kept_or_again(uri, branch)
 
         # Once it has no versions, only its own file shows that the rest is to be removed.
         refs.record_branch(branch)
         remove_branch(versions, check_same)
-        # A clone may have been published since. It uses the other files.
-        _check_unneeded(refs, uri, branch)
     names = {**refs.unrecorded(), **refs.branches()}
     is_listed = branch in names
 
     def check_gone() -> None:
+        # A clone that was published last uses the other files.
+        _check_unneeded(refs, uri, branch)
         if versions.numbers() or (is_listed and branch not in refs.branches()):
             raise _kept_or_again(uri, branch)
 
@@ -89,8 +92,23 @@ def remove_files(
     refs.forget_branch(branch)
 
 
-def _deleted_by(uri: str, branch: str, storage_options: Mapping[str, str]) -> Position | None:
-    return open_table(*located(uri, branch, storage_options), root_of(uri, branch)).marks.deleted_by
+def _ended(table: FoldedTable, refs: Refs, branch: str) -> bool:
+    return branch in refs.branches() if table.state is None else table.marks.deleted_by is not None
+
+
+def _newest(table_format: AnyFormat, versions: Versions) -> tuple[int, bytes] | None:
+    """Returns the number of the newest version and the beginning of its file, None if there is no version.
+
+    A branch that is created again under the same name has another one.
+    """
+    numbers = versions.numbers()
+    if not numbers:
+        return None
+    try:
+        start, _ = read_head(versions.storage, versions.path(numbers[-1]), table_format.head_length)
+    except FileNotFoundError:
+        return None
+    return numbers[-1], start
 
 
 def _check_unneeded(refs: Refs, uri: str, branch: str) -> None:

@@ -12,9 +12,11 @@ import pytest
 
 import lakefold
 from lakefold import cli
+from lakefold.branching import branch_removal
 from lakefold.branching.branch_removal import is_deleted, remove_files
 from lakefold.branching.verbs import deleting
 from lakefold_committer.observability.metrics import operation_of
+from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_committer.fold.fold import FoldedTable
+    from lakefold_table.format import AnyFormat
+    from lakefold_table.versions.versions import Versions
 
 NAME = "deleted_branches"
 HERE = f"memory://{NAME}/lake/t"
@@ -435,6 +439,45 @@ def test_a_clone_that_was_published_late_keeps_the_files_that_it_uses(
                 remove()
             assert store.size(rows_file)
     assert "dev" in Refs(store).branches()
+
+
+@pytest.mark.parametrize("step", [2, 4], ids=["an older version", "the newest version"])
+def test_a_tag_that_is_set_between_two_steps_keeps_what_is_left(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Another client sets it, which asks no committer."""
+    result(dev(), deletion(), 4)
+    rows_file = "tree/dev/data/f.lance"
+    store.put(rows_file, [b"x"])
+
+    class Raced(MemoryStorage):
+        def delete(self, path: str) -> None:
+            if path == versions_at(DEV).path(step):
+                set_tag(store, "late", 4, branch="dev")
+            super().delete(path)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(OPENERS, "memory", Raced)
+        with pytest.raises(PreconditionError, match="its files are needed by tag late"):
+            remove()
+    assert versions_at(DEV).numbers() == ([4] if step == 2 else [])
+    assert store.size(rows_file)
+    Refs(store).delete_tag("late")
+    remove()
+    assert files_of_dev() == []
+
+
+def test_a_removal_opens_the_branch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    result(dev(), deletion(), 4)
+    opened_at = list[str]()
+
+    def counted(table_format: AnyFormat, versions: Versions, uri: str) -> FoldedTable:
+        opened_at.append(uri)
+        return open_table(table_format, versions, uri)
+
+    monkeypatch.setattr(branch_removal, "open_table", counted)
+    remove()
+    assert (opened_at, files_of_dev()) == ([DEV], [])
 
 
 @pytest.mark.parametrize("is_local", [False, True], ids=["store", "disk"])
