@@ -108,8 +108,9 @@ class Fetched:
     -1 for a file that does not exist. `outside`: those of the bases below which tables are not allowed.
     `folders`: the sizes of the files in each folder, by name. `tails`: None for a file that does not exist.
     `neighbours`: those of the roots that hold a table. `times`: when a file was stored, in microseconds since
-    1970; the present if that is unknown. No format needs the last two: `tags`, those that entries name, and
-    `needed_by`, the tags and branches that need a branch which an entry deletes, None if they can't be read.
+    1970; the present if that is unknown. `deleted`: those roots of `states` at which a branch was deleted,
+    and by which entry. No format needs the last two: `tags`, those that entries name, and `needed_by`, the
+    tags and branches that need a branch which an entry deletes, None if they can't be read.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -122,6 +123,7 @@ class Fetched:
     tails: Mapping[str, Tail | None] = field(default_factory=dict)
     neighbours: Collection[str] = frozenset()
     times: Mapping[str, int] = field(default_factory=dict)
+    deleted: Mapping[str, Position] = field(default_factory=dict)
     tags: KnownTags = NO_TAGS
     needed_by: Sequence[str] | None = ()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
     from lakefold_table.entry import Entry
+    from lakefold_table.position import Position
 
 TAG: Final = "tag"
 """The name of the operation, and of its field of the envelope."""
@@ -81,14 +82,15 @@ class KnownTags:
 
     `tags`: what each tag names, None if it does not exist; one whose file can't be read names version 0, and
     one whose path the store refuses is not among them.
-    `versions`: those that exist.
+    `versions`: those that exist. `deleted`: the branches of these that were deleted, and by which entry.
     """
 
     tags: Mapping[str, TagTarget | None]
     versions: frozenset[TagTarget]
+    deleted: Mapping[str, Position]
 
 
-NO_TAGS: Final = KnownTags({}, frozenset())
+NO_TAGS: Final = KnownTags({}, frozenset(), {})
 
 
 def tagged(entry: Entry) -> Tag | None:

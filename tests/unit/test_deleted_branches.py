@@ -26,8 +26,8 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
 from lakefold_log.read.file_log import framed
 from lakefold_maintenance.upkeep.waiting import waiting_of
-from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Entry, Invalid, Result
+from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+from lakefold_table.entry import Committed, Entry, Invalid, Result, Tagged
 from lakefold_table.errors import PreconditionError, RetryError, StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
@@ -118,6 +118,16 @@ def dev(outcomes: Outcomes | None = None) -> TableWriter:
 
 def remove() -> None:
     remove_files(HERE, "dev", {}, lambda _: None)
+
+
+def keep_dev() -> None:
+    """Keeps the branch that was deleted, as `lakefold adopt --keep` does."""
+
+    def keep(table: FoldedTable) -> Rebinding:
+        after = Position(LOG, 4, "transactions")
+        return Rebinding(RebindReason.ADOPTED, table.marks.position, after, 1)
+
+    publish_move(FORMAT, versions_at(DEV), DEV, keep)
 
 
 def files_of_dev() -> list[str]:
@@ -279,18 +289,40 @@ def test_a_tag_that_is_set_after_the_deletion_keeps_the_files(store: MemoryStora
     assert files_of_dev() == before
 
 
+def test_a_tag_or_a_clone_of_a_deleted_branch_is_refused(store: MemoryStorage) -> None:
+    """The files that it would name are about to be removed. A branch that is kept has them."""
+    late = Envelope(table=HERE, tag=Tag(name="late", version=3, branch="dev"))
+    unset = Envelope(table=HERE, tag=Tag(name="unset", delete=True))
+    shallow = changed(clone("", 3, "dev"), lambda it: it.lance.clone.ClearField("branch_name"))
+    shallow.table = f"memory://{NAME}/lake/other"
+    deep = changed(shallow, lambda it: setattr(it.lance.clone, "is_shallow", False))
+    deep.table = f"memory://{NAME}/lake/deep"
+
+    def answers(first: int) -> list[Result]:
+        """Those to a tag, a branch, and a table that shares its files."""
+        group = {HERE: late, f"{HERE}/tree/next": clone("next", 3, "dev"), shallow.table: shallow}
+        return [result(opened(uri), each, at) for at, (uri, each) in enumerate(group.items(), first)]
+
+    assert result(dev(), deletion(), 4) == Committed(4)
+    by = "deleted by the proposal at transactions/0@4"
+    root = f"the branch dev at {DEV} was {by}"
+    assert [message(each) for each in answers(5)] == [f"the branch was {by}", root, root]
+    assert Refs(store).tags() == {}
+    assert set(Refs(store).branches()) == {"dev"}
+    set_tag(store, "unset", 3, branch="dev")
+    assert result(opened(HERE), unset, 8) == Tagged(0, "unset")
+    assert isinstance(result(opened(deep.table), deep, 9), Committed), "its files are copies"
+    keep_dev()
+    assert [type(each) for each in answers(10)] == [Tagged, Committed, Committed]
+
+
 def test_the_files_of_a_branch_that_was_not_deleted_stay() -> None:
     before = files_of_dev()
     with pytest.raises(PreconditionError, match="was kept or created again"):
         remove()
     assert (files_of_dev(), is_deleted(HERE, "dev", {})) == (before, False)
     result(dev(), deletion(), 4)
-
-    def keep(table: FoldedTable) -> Rebinding:
-        after = Position(LOG, 4, "transactions")
-        return Rebinding(RebindReason.ADOPTED, table.marks.position, after, 1)
-
-    publish_move(FORMAT, versions_at(DEV), DEV, keep)
+    keep_dev()
     with pytest.raises(PreconditionError, match="was kept or created again"):
         remove()
     assert isinstance(result(dev(), rows("c", 3), 5), Committed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold.branch_end import after_end
 from lakefold_table.entry import Invalid, Result, Tagged
 from lakefold_table.errors import InvalidError
 from lakefold_table.ref_files import CONSUMER_TAG
@@ -111,6 +112,8 @@ class TagAnswers:
             on_branch = f" on branch {target.branch}" if target.branch else ""
             hint = "name a version that `lakefold log TABLE` lists"
             return Invalid(f"there is no version {target.version}{on_branch}", hint)
+        if target.branch in self._known.deleted:
+            return after_end(self._known.deleted[target.branch])
         if now is not None and now != target and not tag.move:
             hint = "move it, or choose another name"
             return Invalid(f"the tag {tag.name} exists already", hint)

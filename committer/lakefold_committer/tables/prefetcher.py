@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.stored_versions import read_state
-from lakefold_table.branch_names import MAIN, branch_root
+from lakefold_table.branch_names import MAIN, branch_root, root_of
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -22,6 +22,7 @@ from lakefold_table.errors import (
     NotATableError,
     VersionExpiredError,
 )
+from lakefold_table.marks.marks import decode_marks
 from lakefold_table.roots import above, folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
@@ -177,13 +178,20 @@ class Prefetcher:
         states = {number: self._state(self._versions, number) for number in numbers}
         return {number: None if state is None else state.schema for number, state in states.items()}
 
-    def states(self, numbers: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], object]:
+    def states(self, numbers: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], State | None]:
         """Returns versions of this table or of others, None if one is gone, damaged or may not be read."""
-        states: dict[tuple[str, int], object] = {}
+        states: dict[tuple[str, int], State | None] = {}
         for root, number in numbers:
             versions = self._versions if not root else self._elsewhere(root)
             states[root, number] = None if versions is None else self._state(versions, number)
         return states
+
+    def deleted(self, states: Mapping[tuple[str, int], State | None]) -> Mapping[str, Position]:
+        """Returns those roots of others' `states` at which a branch was deleted, and by which entry."""
+        if self._size_check is SizeCheck.NONE:
+            return {}
+        roots = [root for (root, _), state in states.items() if root and state is not None and state.branch]
+        return self._deleted({root: root for root in roots})
 
     def outside(self, bases: Collection[str]) -> Collection[str]:
         """Returns the bases that are not below the roots.
@@ -228,10 +236,10 @@ class Prefetcher:
             # If the store refuses the path for good, that is the answer: no message may stop a committer.
             with suppress(LocationError):
                 known[name] = self._tag(refs, name)
-        return KnownTags(
-            known,
-            frozenset(target for target in targets if self._has_version(refs, target)),
-        )
+        versions = frozenset(target for target in targets if self._has_version(refs, target))
+        main = self._versions.storage.uri
+        branches = {target.branch: root_of(main, target.branch) for target in versions if target.branch}
+        return KnownTags(known, versions, self._deleted(branches))
 
     def needed_by(self, branch: str) -> Sequence[str] | None:
         """Returns the tags and branches that need a branch, None if they can't be read.
@@ -247,6 +255,21 @@ class Prefetcher:
             return None if storage is None else Refs(storage).needing(branch)
         except (DamagedError, LocationError):
             return None
+
+    def _deleted(self, roots: Mapping[str, str]) -> dict[str, Position]:
+        """Returns the positions of the entries that deleted branches, by the keys of the branches' `roots`.
+
+        A branch that can't be read was not deleted: it must stop no other table.
+        """
+        deleted: dict[str, Position] = {}
+        for key, root in roots.items():
+            with suppress(DamagedError, InvalidError, NotATableError):
+                versions = self._elsewhere(root)
+                newest = None if versions is None else self._state(versions, versions.latest())
+                marks = None if newest is None else decode_marks(newest.metadata, root)
+                if marks is not None and marks.deleted_by is not None:
+                    deleted[key] = marks.deleted_by
+        return deleted
 
     def _tag(self, refs: Refs, name: str) -> TagTarget | None:
         unwritten = self._tags.get(name)

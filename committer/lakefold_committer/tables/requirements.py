@@ -68,17 +68,19 @@ def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable
 
 
 def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
+    states = prefetcher.states(needs.states)
     return Fetched(
         prefetcher.sizes(needs.sizes, needs.unknown_sizes),
         prefetcher.contents(needs.contents),
         prefetcher.schemas(needs.schemas),
-        prefetcher.states(needs.states),
+        states,
         prefetcher.listed(needs.listed),
         prefetcher.outside(needs.bases),
         prefetcher.folders(needs.folders),
         prefetcher.tails(needs.tails),
         prefetcher.neighbours(needs.neighbours),
         prefetcher.times(needs.times),
+        deleted=prefetcher.deleted(states),
     )
 
 

@@ -74,6 +74,13 @@ def begin(envelope: Envelope, observed: Fetched) -> LanceState | Invalid:
             f"version {clone.ref_version} of {clone.ref_path} does not exist or can't be read from here",
             "name the root of a table below the committer's roots, and one of its versions",
         )
+    by = observed.deleted.get(clone.ref_path)
+    if by is not None and clone.is_shallow:
+        # Its files are about to be removed, or are being removed.
+        return Invalid(
+            f"the branch {source.branch} at {clone.ref_path} was deleted by the proposal at {by}",
+            "clone a version of another branch",
+        )
     fault = _source_fault(envelope, source)
     if fault is not None:
         return fault
