@@ -65,7 +65,8 @@ class TableSurvey:
     `table`: the canonical URI of the main branch. `branch`: the branch's name, empty for the main branch.
     `bound`: the position to which the table is bound, None if it is bound to no log. `covered`: the ids of
     the fragments that an index covers which knows rows by their addresses. `unindexed`: the live rows that
-    each index, by its name, doesn't cover. `fixed`: the ids of fragments that can't be rewritten.
+    each index, by its name, doesn't cover. `fixed`: the ids of fragments that can't be rewritten. `dropped`:
+    the branch was deleted, or the table is being dropped, so nothing that is proposed is folded.
     """
 
     source: Source
@@ -79,6 +80,7 @@ class TableSurvey:
     covered: frozenset[int] = frozenset()
     unindexed: Mapping[str, int] = field(default_factory=dict)
     fixed: frozenset[int] = frozenset()
+    dropped: bool = False
 
     @property
     def version(self) -> int:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 import lance
 import pytest
+from structlog.testing import capture_logs
 
+from lakefold.branching.chosen_version import VersionChoice
+from lakefold.branching.verbs import branching, deleting
+from lakefold.console.options import Point
+from lakefold_committer.tables.branches import open_branch, versions_of
 from lakefold_maintenance.files.cleaning import EVERY_S
 from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S
@@ -26,12 +31,12 @@ from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.consumers import expire_versions
 from lakefold_reader.opening import open_source
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import InvalidError, PreconditionError, RetryError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
-from tests.oracle.committing import written
+from tests.oracle.committing import fold, written
 from tests.oracle.compactions import append, rows
-from tests.oracle.test_compacting import FoldingLog, data_files, made
+from tests.oracle.test_compacting import FoldingLog, compaction, data_files, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -282,6 +287,25 @@ def test_nothing_is_rewritten_when_the_policy_says_so(
     report = around.upkeep(target_rows="40", **settings).round()
     assert reason in report.skipped
     assert around.log.asked == []
+
+
+def test_a_branch_that_was_deleted_is_passed_over(around: Surroundings) -> None:
+    """Nothing that is proposed for it would be folded. The verb that deletes it removes its files."""
+    uri = canonical(around.table)
+    branch, dev = open_branch(uri, "dev", None), Surroundings(around.table / "tree" / "dev")
+    choice = VersionChoice(None, None, None, Point(None, None))
+    fold(branch, [branching(choice.find_nameable(uri, {}), "dev")], 1)
+    dev.now += LATER
+    planned = dev.upkeep(target_rows="40").round(dry_run=True)
+    assert (planned.compaction.tasks, planned.skipped) == (2, "")
+    fold(branch, [deleting(uri, "dev")], 2)
+    before = versions_of(uri, "dev").numbers()
+    with capture_logs() as lines:
+        for report in (dev.upkeep(min_versions="1").round(), dev.upkeep().compact()):
+            assert report.skipped == "the branch was deleted, or the table is being dropped"
+        with pytest.raises(PreconditionError, match="nothing is folded into it"):
+            compaction(dev.table, dev.log).run(full=True)
+    assert (versions_of(uri, "dev").numbers(), dev.log.asked, lines) == (before, [], [])
 
 
 def test_two_maintainers_do_not_work_on_one_table_at_a_time(around: Surroundings) -> None:

@@ -99,6 +99,7 @@ class DeltaSurveyor:
             policy,
             None if marks is None else marks.position,
             fixed=frozenset(number for number, file in files.items() if _is_fixed(file)),
+            dropped=marks is not None and marks.dropped,
             snapshot=snapshot,
             files=files,
             numbers=self._numbers,

@@ -75,6 +75,7 @@ class LanceSurveyor:
             None if marks is None else marks.position,
             covered,
             _unindexed(figures, by_name),
+            dropped=marks is not None and marks.dropped,
         )
 
     def _figures(self, chunks: Sequence[Chunk]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from lakefold_maintenance.planning.plan import RewriteTask, plan
 from lakefold_maintenance.rewriting.engines import InProcess, RewriteEngine
 from lakefold_maintenance.unused_files import remove_files
 from lakefold_table.entry import Invalid, Rejected, Result
-from lakefold_table.errors import LakefoldError
+from lakefold_table.errors import LakefoldError, PreconditionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -148,7 +148,8 @@ class Compaction:
         """Runs tasks until the plan is empty, in a limited number of rounds of planning.
 
         `full`: join all adjacent small fragments, whatever their size class. Raises as `Surveyor.survey` and
-        `TableLog` do, and `RetryError` if the outcome of a proposal is not known.
+        `TableLog` do, `RetryError` if the outcome of a proposal is not known, and `PreconditionError` if the
+        branch was deleted or the table is being dropped.
         """
         try:
             return self._run(set(passed_over), full=full, rounds=rounds)
@@ -159,6 +160,10 @@ class Compaction:
 
     def _run(self, passed: set[int], *, full: bool, rounds: int) -> CompactionReport:
         survey = self._surveyor.survey()
+        if survey.dropped:
+            message = "the branch was deleted, or the table is being dropped, so nothing is folded into it"
+            hint = "leave it; `lakefold adopt --keep` keeps it if it was a mistake"
+            raise PreconditionError(message, where=survey.source.uri, hint=hint)
         report = CompactionReport(format=survey.source.format.name)
         report.fragments_before = survey.figures.count
         for _ in range(rounds):

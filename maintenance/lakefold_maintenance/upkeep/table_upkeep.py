@@ -44,6 +44,7 @@ NEW_FRAGMENTS: Final = 16
 LEAST_PAUSE_S: Final = 0.5
 SURVEY_PAUSES: Final = 10
 """The least pause between two compactions of a table, in seconds, and in times that a survey of it takes."""
+DROPPED: Final = "the branch was deleted, or the table is being dropped"
 NOTHING_CLEANED: Final = Cleaned(0, 0, 0)
 NO_FILES: Final = RemovedFiles()
 
@@ -130,7 +131,7 @@ class TableUpkeep:
         self._measure(survey)
         rate, self._added_per_s = self._added_per_s, 0.0
         report = _begun(survey)
-        skipped = self._skipped(survey.policy)
+        skipped = DROPPED if survey.dropped else self._skipped(survey.policy)
         report = replace(report, skipped=skipped) if skipped else self._compact(report, self._passed_over())
         if not report.skipped and not report.compaction.failed:
             self._added_per_s = rate
@@ -146,6 +147,8 @@ class TableUpkeep:
         """
         survey = self._surveyor.survey()
         self._measure(survey)
+        if survey.dropped:
+            return replace(_begun(survey), skipped=DROPPED)
         read_at = self._parts.now().timestamp()
         waiting = self._parts.read_waiting(survey)
         report = _begun(survey)
