@@ -30,7 +30,14 @@ from lakefold_table.errors import DamagedError, NotATableError, PreconditionErro
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, parse_location
-from lakefold_table.versions.dropped import INSIDE, Dropped, DroppedBranch, read_dropped, write_dropped
+from lakefold_table.versions.dropped import (
+    INSIDE,
+    Dropped,
+    DroppedBranch,
+    deleted_before,
+    read_dropped,
+    write_dropped,
+)
 from lakefold_table.versions.removal import remove_branch, remove_rest
 
 if TYPE_CHECKING:
@@ -47,8 +54,8 @@ _ROUNDS = 20
 def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
     """Returns the table's branches, the main branch last, with the last positions that were folded into each.
 
-    Raises `NotATableError` if the table does not exist, `PreconditionError` if a branch is bound to a log, or
-    if other tables are stored inside its folder.
+    Branches that were deleted before are among them. Raises `NotATableError` if the table does not
+    exist, `PreconditionError` if a branch is bound to a log, or if other tables are stored inside its folder.
     """
     tables = {branch: _opened(uri, branch, storage_options) for branch in branch_names(uri, storage_options)}
     for table in tables.values():
@@ -56,7 +63,8 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     if tables[""].state is None:
         raise NotATableError("no table exists here", where=uri)
     check_alone(uri, tables, storage_options)
-    return tuple(_dropped_branch(table, branch) for branch, table in tables.items())
+    existing = tuple(_dropped_branch(table, branch) for branch, table in tables.items())
+    return (*deleted_before(open_storage(uri, storage_options)), *existing)
 
 
 def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
@@ -68,11 +76,13 @@ def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch
     error.
     """
     existing_branches(uri, storage_options)
+    deleted = deleted_before(open_storage(uri, storage_options))
     condemned: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
         missing = [name for name in branch_names(uri, storage_options) if name not in condemned]
         if not missing:
-            return tuple(branch for name, branch in sorted(condemned.items(), key=lambda item: not item[0]))
+            branches = sorted(condemned.items(), key=lambda item: not item[0])
+            return (*deleted, *(branch for _, branch in branches))
         for branch in missing:
             condemned[branch] = _condemned(uri, branch, storage_options)
     message = "other clients create branches while the table is dropped"

@@ -2,10 +2,12 @@
 
 The versions go first, the newest last, so until then the branch says that it was deleted. Then it is listed,
 and has no versions, until all its other files are gone. So the verb can continue after it was interrupted.
+What stays is a note in the table, for the case that the table is dropped.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from lakefold_table.errors import PreconditionError
 from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import FILE, local_path, parse_location
+from lakefold_table.versions.dropped import DroppedBranch, note_deleted
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
@@ -47,20 +50,24 @@ def remove_files(
     objects that were removed so far. Raises `PreconditionError` if a tag or a branch needs it, or if it was
     kept or created again meanwhile, which is checked before each step: then nothing more is removed.
     """
-    root, refs = root_of(uri, branch), Refs(open_canonical(uri, storage_options))
+    root, storage = root_of(uri, branch), open_canonical(uri, storage_options)
+    refs = Refs(storage)
     table_format, versions = located(uri, branch, storage_options)
     _check_unneeded(refs, uri, branch)
     newest = _newest(table_format, versions)
     table = open_table(table_format, versions, root)
     if not _ended(table, refs, branch):
         raise _kept_or_again(uri, branch)
-    if table.state is not None:
+    by = table.marks.deleted_by
+    if by is not None:
 
         def check_same() -> None:
             _check_unneeded(refs, uri, branch)
             if _newest(table_format, versions) != newest:
                 raise _kept_or_again(uri, branch)
 
+        noted = DroppedBranch(branch, table.marks.table_id, table.version, (by,))
+        note_deleted(storage, time.time_ns() // 1000, noted)
         # Once it has no versions, only its own file shows that the rest is to be removed.
         refs.record_branch(branch)
         remove_branch(versions, check_same)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +19,23 @@ import pytest
 from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import condemn
 from lakefold.binding.rebinding import Consent, RebindTarget, rebind_branches
+from lakefold.branching.branch_removal import remove_files
+from lakefold.branching.verbs import deleting
 from lakefold.cli import run
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.branches import open_branch
+from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import PreconditionError, RetryError, StopError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
 from lakefold_table.marks.marks import RebindReason
 from lakefold_table.position import Position
+from lakefold_table.storage import OPENERS
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
+from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
@@ -37,11 +45,10 @@ from tests.memory_storage import MemoryStorage
 from tests.proposals import append as append_rows
 from tests.proposals import creation as create
 from tests.proposals import rows
+from tests.reported import Outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from lakefold_protos.lakefold.log_pb2 import Envelope
 
 NAME = "dropping"
 HERE = f"memory://{NAME}/lake/t"
@@ -328,6 +335,31 @@ def test_a_committer_that_has_read_the_condemned_version_notices_that_the_table_
     with pytest.raises(StopError, match="the table was dropped"):
         fold_at(table, [late[1]], 42)
     assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 43)[0].result, Committed)
+
+
+@pytest.mark.parametrize("left", [0, 2, 10**9], ids=["its versions", "its files", "nothing"])
+def test_entries_for_a_branch_that_was_deleted_before_the_drop_are_answered(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """Its last entry is after those of the other branches, whatever of it is left."""
+    branch, outcomes = f"{HERE}/tree/b", Outcomes()
+    store.delete("_refs/tags/x.json")
+    begun = Envelope(table=HERE, branch="b")
+    clone = Transaction.Clone(is_shallow=True, ref_path=HERE, ref_version=2, branch_name="b")
+    begun.lance.clone.CopyFrom(clone)
+    for offset, envelope in enumerate([begun, deleting(HERE, "b")], 7):
+        outcomes.report(fold_at(opened(branch), [envelope], offset))
+    with monkeypatch.context() as patch:
+        patch.setitem(OPENERS, "memory", Watched)
+        patch.setattr(Watched, "left", left)
+        with suppress(RetryError):
+            remove_files(HERE, "b", {}, lambda _: None)
+    assert (versions_at(branch).latest() > 0, "b" in Refs(store).branches()) == (left == 0, left <= 2)
+    assert drop("drop", "--yes")[0] == 0
+    recovery = RecoveryContext(LOG, lambda: 100, outcome_index=outcomes)
+    late = TableWriter(FORMAT, versions_at(branch), branch, check_sizes=False, recovery=recovery)
+    envelope = changed(append("late", read=2), lambda it: it.MergeFrom(Envelope(table=HERE, branch="b")))
+    assert isinstance(fold_at(late, [envelope], 9)[0].result, Invalid)
 
 
 NESTED = [

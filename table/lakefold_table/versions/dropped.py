@@ -7,13 +7,19 @@ later, nor about a table that is restored there and folded on, whatever their id
 
 The note of `/lake/flights` is `/lake/.lakefold-dropped/flights`. If the table is a whole bucket, its note is
 inside, as `_lakefold/dropped`.
+
+A branch that is deleted leaves such a note inside the table, in `_lakefold/deleted-branches/`. Nothing reads
+it while the table exists. If the table is dropped, its content becomes part of the table's note: the versions
+of the branch, which had the positions, are gone by then.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from lakefold_table.branch_names import TREE
 from lakefold_table.errors import DamagedError, InvalidError
@@ -26,9 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.position import LogId, Position
+    from lakefold_table.storage.base import Storage
 
 FOLDER: Final = ".lakefold-dropped"
 INSIDE: Final = "_lakefold/dropped"
+DELETED: Final = "_lakefold/deleted-branches"
 _DOT: Final = "%2E"
 MOST_LOGS: Final = 256
 """How many positions are kept for a branch at most, those noted last, in case tables come and go at one
@@ -136,6 +144,21 @@ def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str]
     """Writes the note, replacing any older note. Raises what the store raises."""
     root, path = note_location(uri)
     open_canonical(root, storage_options).put(path, [dropped.encode()])
+
+
+def note_deleted(storage: Storage, time_us: int, branch: DroppedBranch) -> None:
+    """Writes the note of a branch that is deleted. `storage`: the store of its main branch."""
+    name = quote(branch.branch, safe="")
+    storage.put(f"{DELETED}/{name}", [Dropped(time_us, (branch,)).encode()])
+
+
+def deleted_before(storage: Storage) -> tuple[DroppedBranch, ...]:
+    """Returns the branches of a table that were deleted. Damaged notes are skipped."""
+    branches: list[DroppedBranch] = []
+    for listed in storage.list(DELETED):
+        with suppress(DamagedError):
+            branches += decode_dropped(storage.get(listed.path), listed.path).branches
+    return tuple(branches)
 
 
 def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
