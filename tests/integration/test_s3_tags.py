@@ -1,4 +1,4 @@
-"""Tags through the log on S3, as pylance reads them."""
+"""Tags through the log on S3, and a deleted branch, as pylance reads them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
+from lakefold.branching.branch_removal import is_deleted, remove_files
+from lakefold.branching.verbs import deleting
+from lakefold_committer.tables.branches import open_branch
 from lakefold_committer.tables.refs import write_tags
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Tagged
+from lakefold_table.errors import PreconditionError
 from lakefold_table.storage import open_storage
 from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.versions.refs import Refs
@@ -54,3 +59,32 @@ def test_a_tag_that_another_client_moves_meanwhile_is_not_replaced(table: Folded
     change = TagChange("x", TagTarget("", 1), is_new=False, time_us=0)
     assert not write_tags(storage, [change], moved_by_them)
     assert Refs(storage).tag("x").version == 2
+
+
+def test_a_branch_is_deleted_with_its_files(table: Folded, s3: S3Server) -> None:
+    """A tag keeps them, and the branch inside its folder keeps its own."""
+    storage, options = open_storage(table.uri, s3.options()), s3.options()
+    for name in ("dev/inner", "dev"):
+        begun = Envelope(table=table.uri, branch=name)
+        clone = Transaction.Clone(is_shallow=True, ref_path=table.uri, ref_version=2, branch_name=name)
+        begun.lance.clone.CopyFrom(clone)
+        branch = open_branch(table.uri, name, options)
+        assert branch.fold([table.entry(begun)]).outcomes[0].kind == "committed"
+    storage.put("tree/dev/data/f.lance", [b"x"])
+    branch.fold([table.entry(deleting(table.uri, "dev"))])
+    late = Tag(name="late", version=2, branch="dev")
+    main = open_branch(table.uri, "", options)
+    (refused,) = main.fold([table.entry(Envelope(table=table.uri, tag=late))]).outcomes
+    assert "was deleted by the proposal at" in str(refused.result)
+    theirs = lance.dataset(table.uri, storage_options=options)
+    theirs.tags.create("x", ("dev", 2))
+    with pytest.raises(PreconditionError, match="needed by tag x"):
+        remove_files(table.uri, "dev", options, lambda _: None)
+    assert storage.size("tree/dev/data/f.lance")
+    theirs.tags.delete("x")
+    remove_files(table.uri, "dev", options, lambda _: None)
+    assert not is_deleted(table.uri, "dev", options)
+    assert set(theirs.branches.list()) == {"dev/inner"}
+    left = [path for path in storage.everything() if path.startswith("tree/")]
+    assert left
+    assert all(path.startswith("tree/dev/inner/_") for path in left), left
