@@ -97,7 +97,12 @@ def _evidence(source: Source, explanation: Explanation, conflict: Conflict) -> d
     before, after = (
         None if each is None else each.fragment_rows(shown) for each in (versions.before, versions.after)
     )
-    gone = [str(number) for number, each in ((read, before), (judged, after)) if each is None]
+    # A proposal that creates a table was built on no version.
+    gone = [
+        str(number)
+        for number, each in ((read, before), (judged, after))
+        if each is None and number >= source.format.first_version
+    ]
     return {
         "fragments": [
             _fragment(

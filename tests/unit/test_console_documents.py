@@ -50,6 +50,7 @@ from lakefold_table.versions.versions import Versions
 from tests.delta_logs.actions import PROTOCOL, data_file, metadata, text
 from tests.delta_merging import FEATURES, VECTORS, DeltaFolding
 from tests.merging import Folding, people
+from tests.proposals import creation
 from tests.tables import LOG, TOPIC, Folded
 
 if TYPE_CHECKING:
@@ -460,6 +461,17 @@ def test_fields_in_conflict_are_named(lance: str, delta: str) -> None:
         document = shown(explanation)
         assert document is not None
         assert document["note"] == "Versions 98 and 99 can't be read any more."
+
+
+def test_a_creation_that_came_second_was_built_on_no_version(lance: str) -> None:
+    explanation = Explanation(lance, ProposalName("9", 9), "")
+    position, envelope = Position(LOG, 9, TOPIC), creation(lance)
+    explanation.proposal = Entry(position, 0, envelope, 0, BUILT_IN.proposal(envelope))
+    result = Rejected(Conflict(retryable=False, message="the table exists already", other_version=2))
+    explanation.outcomes.append(Outcome(position, lance, result))
+    document = shown(explanation)
+    assert document is not None
+    assert (document["note"], document["fragments"], document["fields"]) == ("", [], [])
 
 
 def test_a_page_passes_over_versions_that_are_gone(tmp_path: Path) -> None:

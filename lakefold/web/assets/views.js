@@ -207,7 +207,7 @@ export function fragments(document) {
   // The first group has no deleted rows; the bound of a group is its upper end.
   const shares = format.groups(document.share_bounds, document.by_deleted_share, (low, high) => (high === 0 ? "none" : share(low, high)));
   return [
-    make("p", {}, `${count(document.fragments)} fragments, ${count(document.small)} of them smaller than the policy's target of `,
+    make("p", {}, `${count(document.fragments)} fragment${document.fragments === 1 ? "" : "s"}, ${count(document.small)} of them smaller than the policy's target of `,
       `${count(document.target_rows)} rows; ${bytes(document.bytes)} of data files; ${count(document.deleted_rows)} deleted rows.`),
     make("div", { class: "two" }, bars("fragments by live rows", rows), bars("fragments by deleted share", shares, true)),
   ];
