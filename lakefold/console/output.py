@@ -118,9 +118,12 @@ def _shortened(text: str, width: int) -> str:
 
 
 def operations_text(operation: str, operations: Mapping[str, int]) -> str:
-    """Returns the operation of a version; if its entries had several, each operation with their number."""
+    """Returns the operation of a version; if its entries had several, each operation with their number.
+
+    The operation of its entries is the better name: the deletion of a branch is stored as another operation.
+    """
     if len(operations) <= 1:
-        return operation
+        return next(iter(operations), operation)
     return ", ".join(f"{name} x{count:,}" for name, count in operations.items())
 
 

@@ -19,6 +19,7 @@ from lakefold_table.errors import PreconditionError
 from lakefold_table.storage import open_storage
 from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.removal import everything
 from tests.servers.s3 import BUCKET
 from tests.tables import Folded, fragments_only
 
@@ -71,7 +72,7 @@ def test_a_branch_is_deleted_with_its_files(table: Folded, s3: S3Server) -> None
         branch = open_branch(table.uri, name, options)
         assert branch.fold([table.entry(begun)]).outcomes[0].kind == "committed"
     storage.put("tree/dev/data/f.lance", [b"x"])
-    branch.fold([table.entry(deleting(table.uri, "dev"))])
+    open_branch(table.uri, "dev", options).fold([table.entry(deleting(table.uri, "dev"))])
     late = Tag(name="late", version=2, branch="dev")
     main = open_branch(table.uri, "", options)
     (refused,) = main.fold([table.entry(Envelope(table=table.uri, tag=late))]).outcomes
@@ -85,6 +86,6 @@ def test_a_branch_is_deleted_with_its_files(table: Folded, s3: S3Server) -> None
     remove_files(table.uri, "dev", options, lambda _: None)
     assert not is_deleted(table.uri, "dev", options)
     assert set(theirs.branches.list()) == {"dev/inner"}
-    left = [path for path in storage.everything() if path.startswith("tree/")]
+    left = [path for path in everything(storage) if path.startswith("tree/")]
     assert left
     assert all(path.startswith("tree/dev/inner/_") for path in left), left

@@ -29,6 +29,7 @@ assert.deepEqual(format.groups([1, 10], [0, 0, 0], name), []);
 const version = { operation: "update", operations: { append: 2, delete: 1 }, move: null, positions: null,
   apps: [{ app_id: "a", first_batch: 1, last_batch: 3 }, { app_id: "b", first_batch: 2, last_batch: 2 }] };
 assert.equal(format.operation(version), "append x2, delete x1");
+assert.equal(format.operation({ ...version, operations: { delete_branch: 1 } }), "delete_branch");
 assert.equal(format.operation({ ...version, operations: {}, move: { why: "rebound" } }), "update (rebound)");
 assert.deepEqual(format.batches(version), ["a:1-3", "b:2"]);
 assert.equal(format.positions(version), "–");

@@ -17,6 +17,7 @@ from lakefold import cli
 from lakefold.branching import branch_removal
 from lakefold.branching.branch_removal import is_deleted, remove_files
 from lakefold.branching.verbs import deleting
+from lakefold.console.output import operations_text
 from lakefold_committer.observability.metrics import operation_of
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
@@ -541,6 +542,8 @@ def test_a_deletion_is_read_from_the_log_and_named_for_people() -> None:
     assert outcome_value(outcome_message(outcome)) == outcome
     row = next(iter(lakefold.open(DEV).history()))
     assert (row.version, row.entries, row.operations, row.refused) == (4, 1, {"delete_branch": 1}, 0)
+    assert operations_text(row.operation, row.operations) == "delete_branch"
+    assert dev().table.marks.moves[-1].time_us == read.time_us
     waiting = [waiting_of([deletion(), rows("c", 2)], branch) for branch in ("", "dev")]
     assert [(each.count, each.unknown) for each in waiting] == [(0, False), (2, False)]
 

@@ -54,9 +54,9 @@ def deletion_fault(state: State | None, entry: Entry, needed_by: Sequence[str] |
     return None
 
 
-def ended(marks: Marks, at: Position) -> Marks:
-    """Returns the marks of a branch's last version, which the entry at this position has made."""
-    return marks.moved(Rebinding(RebindReason.DROPPED, at, None))
+def ended(marks: Marks, at: Position, time_us: int) -> Marks:
+    """Returns the marks of a branch's last version, which the entry at this position and time has made."""
+    return marks.moved(Rebinding(RebindReason.DROPPED, at, None, time_us))
 
 
 def after_end(by: Position) -> Invalid:

@@ -306,7 +306,7 @@ class _Folding:
         if new_entries:
             marks = marks.at(last.position, last.fingerprint)
         if self._ends:
-            marks = ended(marks, last.position)
+            marks = ended(marks, last.position, self._time(last))
         outcomes = _outcomes(group, results, table_id)
         news = [outcome for outcome in outcomes if self.is_new(outcome.position)]
         record = self._record(news, first, last)

@@ -76,11 +76,11 @@ export function address(name, parameters = {}) {
   return `#/${name === "tables" ? "" : name}${query ? `?${query}` : ""}`;
 }
 
-/** Returns the operation of a version; if its entries had several, each with their number. */
+/** Returns the operation of a version; if its entries had several, each with their number. Entries name it best. */
 export function operation(version) {
   if (version.move) return `${version.operation} (${version.move.why})`;
   const kinds = Object.entries(version.operations);
-  return kinds.length <= 1 ? version.operation : kinds.map(([name, number]) => `${name} x${number}`).join(", ");
+  return kinds.length <= 1 ? (kinds[0]?.[0] ?? version.operation) : kinds.map(([name, number]) => `${name} x${number}`).join(", ");
 }
 
 /** Returns the batches of a version by app, such as "loader:12-14". */
