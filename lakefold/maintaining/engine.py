@@ -40,9 +40,9 @@ def engine_of(name: str, threads: int) -> RewriteEngine:
 
     limits = TaskLimits(threads)
     if name == SPARK:
-        from lakefold_maintenance.rewriting.on_spark import OnSpark, session_for
+        from lakefold_maintenance.rewriting.on_spark import OnSpark, session_for_maintenance
 
-        return OnSpark(session_for("lakefold maintenance"), limits)
+        return OnSpark(session_for_maintenance(), limits)
     if name != HERE:
         hint = f"the engines are: {', '.join(ENGINES)}"
         raise InvalidError(f"there is no engine {name!r}", where=OptionName("engine"), hint=hint)

@@ -78,7 +78,7 @@ def read_debezium(
     is_delete = effects(
         pa.chunked_array([pc.if_else(pa.array(silent), "d", op)]), OP, DEBEZIUM_OPERATIONS, faults
     )
-    keys = _keys(rows, format_, tombstones | (is_delete & ~_has_value(envelopes, BEFORE)), table, faults)
+    keys = _keys(rows, format_, tombstones | (is_delete & ~_has_row_before(envelopes)), table, faults)
     if keys is None:
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
     around = _with_rows(envelopes, rows)
@@ -215,8 +215,8 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         raise InvalidError(message, where=name, hint=f"make it {kind} in each of them") from error
 
 
-def _has_value(envelopes: pa.Table, name: str) -> Mask:
-    column = column_at(envelopes, name)
+def _has_row_before(envelopes: pa.Table) -> Mask:
+    column = column_at(envelopes, BEFORE)
     return np.zeros(envelopes.num_rows, np.bool_) if column is None else mask(pc.is_valid(column))
 
 

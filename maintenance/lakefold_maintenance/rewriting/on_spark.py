@@ -47,8 +47,8 @@ _RESULT: Final = pa.schema(
 )
 
 
-def session_for(name: str) -> SparkSession:
-    """Returns the active session of this thread, else a new one with this name.
+def session_for_maintenance() -> SparkSession:
+    """Returns the active session of this thread, else a new one.
 
     A new session is set up as Spark itself does: by `SPARK_REMOTE`, by `spark-submit`, by
     `conf/spark-defaults.conf`, and on this machine if nothing is set. Workers run this Python if
@@ -58,7 +58,7 @@ def session_for(name: str) -> SparkSession:
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return SparkSession.builder.appName(name).getOrCreate()
+    return SparkSession.builder.appName("lakefold maintenance").getOrCreate()
 
 
 class OnSpark:

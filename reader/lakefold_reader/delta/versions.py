@@ -61,9 +61,9 @@ def content_of(summary: VersionSummary) -> CommitContent:
     return cast("CommitContent", summary.content)
 
 
-def not_built(what: str, where: str = "", hint: str = "use a client of Delta") -> NotBuiltError:
+def not_built(what: str, where: str = "") -> NotBuiltError:
     """Returns the error for what this release can't do with Delta tables."""
-    return NotBuiltError(f"{what} is not built for Delta tables", where=where, hint=hint)
+    return NotBuiltError(f"{what} is not built for Delta tables", where=where, hint="use a client of Delta")
 
 
 def read_summary(source: Source, version: int, *, whole: bool = False) -> VersionSummary | None:
