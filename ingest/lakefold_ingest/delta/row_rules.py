@@ -21,6 +21,7 @@ from lakefold_ingest.delta.schemas import expressions
 from lakefold_ingest.delta.table_schema import check_text_types
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.text_lengths import length_of
+from lakefold_reader.delta.filters.nodes import OPERATORS
 from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in
 from lakefold_table.delta.predicates.syntax import (
     Always,
@@ -43,14 +44,6 @@ if TYPE_CHECKING:
     from lakefold_table.delta.predicates.syntax import Constant, Predicate
 
 DEFAULT: Final = "CURRENT_DEFAULT"
-_COMPARE: Final = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 _ELSEWHERE: Final = "write such rows by another client, as Spark with Delta"
 MOST_SHOWN: Final = 300
 
@@ -198,7 +191,7 @@ def _met(predicate: Predicate, rows: Any, columns: pa.Schema) -> Any:  # noqa: A
             column = _column(predicate.column, rows, columns)
             field = columns.field(named(predicate.column, columns.names))
             constant = _scalar(_in_full(predicate.constant, field), column.type)
-            return _COMPARE[predicate.operator](column, constant)
+            return OPERATORS[predicate.operator](column, constant)
         case _:
             raise UnknownPredicateError("a part of it is not understood by this release")
 
