@@ -429,7 +429,7 @@ def spark_writes() -> str:
             f"`{option.parameter}`" if option in parameters else "",
             _write_uses(option),
             option.meaning,
-            option.shown_default,
+            _default_of(option),
         ]
         for option in WRITE_OPTIONS
     ]
@@ -493,6 +493,13 @@ def spark_types() -> str:
     shown = table(["Spark", "Lance", "Delta", "remark"], rows)
     source = "docs/spark_types.py"
     return page("Spark's types in tables", source, SPARK_TYPES_TEXT, f"{shown}\n{SPARK_METADATA}")
+
+
+def _default_of(option: WriteOption) -> str:
+    """Returns the default of an option in words."""
+    if option.default_text or option.default is None:
+        return option.default_text
+    return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
 
 
 def _write_uses(option: WriteOption) -> str:

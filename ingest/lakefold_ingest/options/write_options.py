@@ -83,13 +83,6 @@ class WriteOption:
             return self.in_python
         return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
 
-    @property
-    def shown_default(self) -> str:
-        """The default in words."""
-        if self.default_text or self.default is None:
-            return self.default_text
-        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
-
 
 def seconds(text: str) -> float:
     """Returns a duration in seconds."""
