@@ -81,10 +81,10 @@ def note_published(uri: str, storage_options: Mapping[str, str], version: int) -
     _published[table] = max(version, _published.get(table, 0))
 
 
-def _newest_since(versions: Versions, known: int) -> int | None:
+def _newest_since(versions: Versions, existing: int) -> int | None:
     """Returns the newest version, from one that existed; None if neither that one nor the next one does."""
-    version = newest(versions, known)
-    return version if version > known or versions.exists(known) else None
+    version = newest(versions, existing)
+    return version if version > existing or versions.exists(existing) else None
 
 
 def view_at(uri: str, version: int, storage_options: Mapping[str, str]) -> View:
@@ -117,18 +117,18 @@ def _opened(uri: str, storage_options: Mapping[str, str]) -> tuple[Source, int] 
     return (source, version) if version >= source.versions.first or source.versions.has_any() else None
 
 
-def newest(versions: Versions, known: int) -> int:
+def newest(versions: Versions, existing: int) -> int:
     """Returns the newest version without listing, starting from a version that exists.
 
     It checks names in growing steps. A table keeps its versions until they are cleaned up; listing 20,000 of
     them takes 0.2 s on a local disk.
     """
     step = 1
-    while versions.exists(known + step):
-        known += step
+    while versions.exists(existing + step):
+        existing += step
         step *= 2
     while step > 1:
         step //= 2
-        if versions.exists(known + step):
-            known += step
-    return known
+        if versions.exists(existing + step):
+            existing += step
+    return existing

@@ -142,8 +142,8 @@ class View(ABC):
         The content is remembered for the newest batches of each app.
         """
         mark = None if key.batch_id is None else self.marks.apps.get(key.app_id)
-        known = UNKNOWN if key.batch_id is None or mark is None else mark.content_of(key.batch_id)
-        return UNKNOWN not in {known, digest_of(content)} and known != digest_of(content)
+        digest = UNKNOWN if key.batch_id is None or mark is None else mark.content_of(key.batch_id)
+        return UNKNOWN not in {digest, digest_of(content)} and digest != digest_of(content)
 
     def folded_later(self, key: Key) -> int | None:
         """Returns the highest batch id of the app if this batch was folded, and that later one too.

@@ -68,7 +68,7 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
 
 
 def _drop_deleted(
-    settings: Settings, uri: str, missing: NotATableError, known: Dropped | None, *, yes: bool, as_json: bool
+    settings: Settings, uri: str, missing: NotATableError, noted: Dropped | None, *, yes: bool, as_json: bool
 ) -> None:
     """Writes the note of a dropped table for a table that was deleted by other means."""
     from lakefold.binding.drop_table import note, reported_branches
@@ -89,7 +89,7 @@ def _drop_deleted(
             hint="check the table's name, and that these are its brokers and its outcomes topic",
         ) from missing
     newest = _version(branches)
-    if not (known and all(known.covers(each.branch, at) for each in branches for at in each.positions)):
+    if not (noted and all(noted.covers(each.branch, at) for each in branches for at in each.positions)):
         _ask(uri, f"whose version {newest:,} was reported, does not exist. It will count as dropped", yes=yes)
         _check_missing(uri, settings.storage_options)
         note(uri, branches, settings.storage_options)

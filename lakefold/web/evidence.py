@@ -98,7 +98,7 @@ def _evidence(source: Source, explanation: Explanation, conflict: Conflict) -> d
         None if each is None else each.fragment_rows(shown) for each in (versions.before, versions.after)
     )
     # A proposal that creates a table was built on no version.
-    gone = [
+    unreadable = [
         str(number)
         for number, each in ((read, before), (judged, after))
         if each is None and number >= source.format.first_version
@@ -119,12 +119,14 @@ def _evidence(source: Source, explanation: Explanation, conflict: Conflict) -> d
         "left_out": len(names) - len(shown),
         "fields": list(dict.fromkeys(name for each in known for name in each.fields)),
         "versions": [read, judged],
-        "note": _note(gone),
+        "note": _note(unreadable),
     }
 
 
-def _note(gone: list[str]) -> str:
-    return f"Version{'s' * (len(gone) - 1)} {' and '.join(gone)} can't be read any more." if gone else ""
+def _note(unreadable: list[str]) -> str:
+    if not unreadable:
+        return ""
+    return f"Version{'s' * (len(unreadable) - 1)} {' and '.join(unreadable)} can't be read any more."
 
 
 def _recorded_in(explanation: Explanation) -> int:

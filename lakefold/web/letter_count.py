@@ -102,34 +102,34 @@ class LetterCount:
                 describe(admin, topic)
         deadline = self._clock() + MOST_S
         for view in views:
-            known = self._counted[view.partition] = _still_there(self._counted.get(view.partition), view)
-            if known.end < view.high and self._clock() < deadline:
-                with closing(self._read(admin, topic, view.partition, known.end, view.high)) as sizes:
+            counted = self._counted[view.partition] = _still_there(self._counted.get(view.partition), view)
+            if counted.end < view.high and self._clock() < deadline:
+                with closing(self._read(admin, topic, view.partition, counted.end, view.high)) as sizes:
                     most = MOST_BYTES // len(views)
-                    self._counted[view.partition] = self._continued(known, sizes, view.high, most, deadline)
+                    self._counted[view.partition] = self._continued(counted, sizes, view.high, most, deadline)
 
     def _continued(
-        self, known: _Counted, sizes: Iterable[tuple[int, int]], high: int, most: int, deadline: float
+        self, counted: _Counted, sizes: Iterable[tuple[int, int]], high: int, most: int, deadline: float
     ) -> _Counted:
         """Returns the count up to `high`, or up to the message that was read last if the time is over."""
         letters = read = 0
         for offset, size in sizes:
             if read > most:
                 # Only the offsets before this one are known to hold these dead letters.
-                rest = round(letters / (offset - known.end) * (high - offset))
-                return replace(known, end=high, letters=known.letters + letters + rest, estimated=True)
+                rest = round(letters / (offset - counted.end) * (high - offset))
+                return replace(counted, end=high, letters=counted.letters + letters + rest, estimated=True)
             letters, read, end = letters + 1, read + size, offset + 1
             if self._clock() >= deadline:
-                return replace(known, end=end, letters=known.letters + letters)
-        return replace(known, end=high, letters=known.letters + letters)
+                return replace(counted, end=end, letters=counted.letters + letters)
+        return replace(counted, end=high, letters=counted.letters + letters)
 
 
-def _still_there(known: _Counted | None, view: PartitionView) -> _Counted:
+def _still_there(counted: _Counted | None, view: PartitionView) -> _Counted:
     """Returns the count without the dead letters that the partition has lost."""
-    if known is None or known.end > view.high or known.end < view.low:
+    if counted is None or counted.end > view.high or counted.end < view.low:
         first = max(view.low, view.high - MOST_OFFSETS)
         return _Counted(first, first)
-    return known.without_below(view.low)
+    return counted.without_below(view.low)
 
 
 def _document(

@@ -135,8 +135,8 @@ class TableCatalog:
         return len(self._names)
 
     def _row(self, uri: str) -> dict[str, Any]:
-        known = self._known.get(uri)
-        read = {"loading": True} if known is None else {"loading": False, **known.document}
+        shown = self._known.get(uri)
+        read = {"loading": True} if shown is None else {"loading": False, **shown.document}
         return {"table": uri, "name": self._short(uri), **read, "activity": self._activity.of(uri)}
 
     def _short(self, uri: str) -> str:
@@ -154,22 +154,22 @@ class TableCatalog:
         wait(awaited, PATIENCE_S)
 
     def _is_fresh(self, uri: str) -> bool:
-        known = self._known.get(uri)
-        if known is None or (known.version and self._activity.of(uri)["version"] > known.version):
+        shown = self._known.get(uri)
+        if shown is None or (shown.version and self._activity.of(uri)["version"] > shown.version):
             return False
-        return time.monotonic() < known.at + FRESH_S
+        return time.monotonic() < shown.at + FRESH_S
 
     def _read_one(self, uri: str) -> None:
         before = self._known.get(uri)
         try:
-            known = self._read_table(uri, before)
+            shown = self._read_table(uri, before)
         except LakefoldError as error:
-            known = _Known({"error": error.message}, 0, time.monotonic(), 0.0)
+            shown = _Known({"error": error.message}, 0, time.monotonic(), 0.0)
         except Exception as error:  # noqa: BLE001 - a fault with one table is shown in its row, the others stay
-            known = _Known({"error": repr(error)}, 0, time.monotonic(), 0.0)
+            shown = _Known({"error": repr(error)}, 0, time.monotonic(), 0.0)
         with self._lock:
             self._known.pop(uri, None)
-            self._known[uri] = known
+            self._known[uri] = shown
             while len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
             self._reading.pop(uri, None)

@@ -26,11 +26,11 @@ def format_of(envelope: Envelope) -> MaintenanceFormat | None:
 
 def files_of(envelope: Envelope) -> Iterable[str]:
     """Returns the paths of the files that a proposal names in the table's own folders."""
-    known = format_of(envelope)
-    return () if known is None else known.files_of(envelope)
+    format_ = format_of(envelope)
+    return () if format_ is None else format_.files_of(envelope)
 
 
 def files_named_by_chance(envelope: Envelope) -> list[str]:
     """Returns those of `files_of` whose names no other file has."""
-    known = format_of(envelope)
-    return [] if known is None else list(filter(known.is_unique, known.files_of(envelope)))
+    format_ = format_of(envelope)
+    return [] if format_ is None else list(filter(format_.is_unique, format_.files_of(envelope)))

@@ -125,7 +125,9 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping
     waits, log.polls = log.polls.pop(), log.polls[:1]
     reports, stop = Reports(), threading.Event()
     left = (lambda: None) if kind.endswith("unasked") else memory_left
-    tables = Tables(BUILT_IN, lambda _: None, opened_as(kind, mine), Claims(most_bytes=most, left=left))
+    tables = Tables(
+        BUILT_IN, lambda _: None, opened_as(kind, mine), Claims(most_bytes=most, free_memory=left)
+    )
     committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
 
     def answer(offset: int) -> Outcome | None:

@@ -50,8 +50,8 @@ class Claims:
     """The claims of a partition, or of a file. Several threads may fetch and clean up at once.
 
     `store` opens the store of a table by its URI; without it, `storage_options` are used. `most_bytes`: how
-    much memory folding a claim may take (None: any). `left` returns how much this process may still take
-    (None: unknown).
+    much memory folding a claim may take (None: any). `free_memory` returns how much this process may still
+    take (None: unknown).
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Claims:
         *,
         store: Callable[[str], Storage] | None = None,
         most_bytes: int | None = CLAIM_BYTES,
-        left: Callable[[], int | None] = memory_left,
+        free_memory: Callable[[], int | None] = memory_left,
         formats: Formats = BUILT_IN,
     ) -> None:
         self._store = store or partial(open_canonical, storage_options=storage_options)
         self._most_bytes = most_bytes
-        self._left = left
+        self._free_memory = free_memory
         self._formats = formats
         self._redeemed: set[int] = set()
         self._swept: dict[str, float] = {}
@@ -114,7 +114,7 @@ class Claims:
 
         `held`: how many of these bytes it has taken already.
         """
-        most, bytes_left = self._most_bytes, self._left()
+        most, bytes_left = self._most_bytes, self._free_memory()
         if most is not None and needed > most:
             raise InvalidError(
                 f"folding the claimed envelope takes about {needed} bytes of memory, "

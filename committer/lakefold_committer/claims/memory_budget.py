@@ -31,8 +31,8 @@ def memory_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"
 def _address_space(proc: Path) -> Iterator[int]:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
-        for taken in _kilobytes(proc / "self/status", "VmSize:"):
-            yield most - taken
+        for used in _kilobytes(proc / "self/status", "VmSize:"):
+            yield most - used
 
 
 def _machine(proc: Path) -> Iterator[int]:
@@ -49,11 +49,11 @@ def _control_groups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _group(folder: Path) -> Iterator[int]:
-    most, taken = "".join(_lines(folder / "memory.max")), "".join(_lines(folder / "memory.current"))
-    if most.isdecimal() and taken.isdecimal():
+    most, used = "".join(_lines(folder / "memory.max")), "".join(_lines(folder / "memory.current"))
+    if most.isdecimal() and used.isdecimal():
         statistics = (line.split() for line in _lines(folder / "memory.stat"))
         files = sum(int(size) for name, size in statistics if name in _RECLAIMED)
-        yield int(most) - int(taken) + files
+        yield int(most) - int(used) + files
 
 
 def _kilobytes(path: Path, name: str) -> Iterator[int]:

@@ -161,11 +161,11 @@ class PartitionCommitter:
                 return
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
-                taken = self._take_in()
+                has_entries = self._take_in()
                 self._admission.begin()
                 for queue in [*self._active.values()]:
                     self._scheduler.advance(queue)
-                self._wait(0 if taken and self._polled else self._wait_s)
+                self._wait(0 if has_entries and self._polled else self._wait_s)
                 self._scheduler.check()
                 if not self._report(stop):
                     break

@@ -112,44 +112,44 @@ class PartitionSpans:
     def folded(self, group: Sequence[Entry], seconds: float) -> None:
         """Notes that this group was folded."""
         with self._lock:
-            self._known(group).steps.append(("fold", _until_now(seconds)))
+            self._noted(group).steps.append(("fold", _until_now(seconds)))
 
     def published(self, group: Sequence[Entry], version: int, seconds: float) -> None:
         """Notes that this group's version was put."""
         with self._lock:
-            known = self._known(group)
-            known.steps.append(("publish", _until_now(seconds)))
-            known.version = version
+            noted = self._noted(group)
+            noted.steps.append(("publish", _until_now(seconds)))
+            noted.version = version
 
     def answered(self, answers: Sequence[Answer], seconds: float) -> None:
         """Makes the spans of these entries and of their groups."""
         reported = _until_now(seconds)
         contexts = ((_context(message.headers), read, outcome) for message, read, outcome in answers)
-        left = {
+        by_offset = {
             outcome.position.offset: _Answered(context, read, outcome) for context, read, outcome in contexts
         }
         with self._lock:
-            groups = [self._groups.pop(first) for first in list(self._groups) if first in left]
+            groups = [self._groups.pop(first) for first in list(self._groups) if first in by_offset]
         for group in groups:
-            answered = [left.pop(offset) for offset in group.offsets if offset in left]
+            answered = [by_offset.pop(offset) for offset in group.offsets if offset in by_offset]
             self._add_group_span(group, answered, reported)
-        for entry in left.values():
+        for entry in by_offset.values():
             self._add_entry_span(entry, reported[1], None)
 
-    def _known(self, group: Sequence[Entry]) -> _Group:
+    def _noted(self, group: Sequence[Entry]) -> _Group:
         first, last = group[0], group[-1]
         offsets = [entry.position.offset for entry in group]
-        known = self._groups.get(first.position.offset)
-        if known is None:
+        noted = self._groups.get(first.position.offset)
+        if noted is None:
             table, branch = first.envelope.table, first.envelope.branch
-            known = _Group(table, branch, str(first.position), str(last.position), offsets)
-            self._groups[first.position.offset] = known
+            noted = _Group(table, branch, str(first.position), str(last.position), offsets)
+            self._groups[first.position.offset] = noted
             if len(self._groups) > MOST_KEPT:
                 del self._groups[next(iter(self._groups))]
         else:
             # The group was cut again, after something was unreachable.
-            known.offsets, known.last = offsets, str(last.position)
-        return known
+            noted.offsets, noted.last = offsets, str(last.position)
+        return noted
 
     def _add_group_span(self, group: _Group, answered: Sequence[_Answered], reported: Times) -> None:
         steps = [*group.steps, ("report", reported)]

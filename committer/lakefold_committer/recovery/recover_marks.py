@@ -111,19 +111,19 @@ def _verified(
     versions: Versions,
     newest: State,
     carried: Marks | None,
-    gone: int,
+    removed: int,
     later: Sequence[VersionSummary],
     recovery: RecoveryContext | None,
 ) -> Marks | None:
-    """Returns the marks if they can be verified without version `gone`, else None.
+    """Returns the marks if they can be verified without version `removed`, else None.
 
-    `carried` are the marks of the newest version. `gone` is the newest version that was removed, and `later`
-    are the summaries of the versions after it, without the newest version.
+    `carried` are the marks of the newest version. `removed` is the newest version that was removed, and
+    `later` are the summaries of the versions after it, without the newest version.
     """
     if carried is None or carried.version < versions.first or carried.version >= newest.version:
         return None
     if newest.proves_marks or (
-        gone == carried.version and _left_alone(table_format, versions, newest, later)
+        removed == carried.version and _left_alone(table_format, versions, newest, later)
     ):
         made: list[State | VersionSummary] = [*reversed(later), newest]
         for each in made:

@@ -22,7 +22,14 @@ from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
 from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, checked, with_claims
-from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, result_of
+from lakefold_committer.replay.version_replay import (
+    Case,
+    Replayed,
+    Verdict,
+    group_of,
+    notes_on_missing,
+    result_of,
+)
 from lakefold_committer.tables.branches import branch_location
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.requirements import observe, with_history
@@ -252,7 +259,7 @@ class _Replay:
             apart = Difference("entries", "in one version", "of kinds that can't share one")
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
         table, observed = observe(self._format, self._versions, self._prefetcher, table, group)
-        gone = gone_of(
+        missing = notes_on_missing(
             self._format.requirements(table.state, of_format(self._format, group)),
             table.state,
             observed,
@@ -263,12 +270,12 @@ class _Replay:
             raise
         except (StopError, DamagedError, InvalidError) as error:
             broken = Difference("the whole version", "there", f"can't be made: {error}")
-            return result_of(case, [broken], gone, ()), None
+            return result_of(case, [broken], missing, ()), None
         notes = [NOTE.format(offset) for offset in sorted(recalling.undecided)]
         differences = self._differences(case, folded.publication)
         for offset in sorted(recalling.unlike):
             differences.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))
-        return result_of(case, differences, gone, notes), folded.table.reported()
+        return result_of(case, differences, missing, notes), folded.table.reported()
 
     def _fold(
         self, case: Case, table: FoldedTable, group: Sequence[Entry], observed: Fetched
@@ -296,8 +303,8 @@ class _Replay:
                 raise
         undecided, unlike = recalling.undecided, recalling.unlike
         if folded is None or undecided or recalling.accepted:
-            given = undecided | unlike
-            recalling = self._format.recalling(replace(recorded, given=given))
+            unsettled = undecided | unlike
+            recalling = self._format.recalling(replace(recorded, given=unsettled))
             folded = fold(recalling, table, group, observed, terms)
             recalling.undecided, recalling.unlike = undecided, unlike
         return folded, recalling

@@ -133,28 +133,28 @@ def _may_begin(case: Case, base: FoldedTable, entry: Entry) -> bool:
     return bool(base.marks.table_id) or table_id_of(entry.position) == case.table_id
 
 
-def gone_of(needs: Requirements, state: State | None, observed: Fetched) -> list[str]:
+def notes_on_missing(needs: Requirements, state: State | None, observed: Fetched) -> list[str]:
     """Returns notes on what the fold needs and the store no longer has."""
-    gone = [f"the file {path} is gone" for path, data in observed.contents.items() if data is None]
+    notes = [f"the file {path} is gone" for path, data in observed.contents.items() if data is None]
     versions = {number for number, schema in observed.schemas.items() if schema is None}
-    gone += [f"version {number} is gone" for number in sorted(versions)]
-    gone += [
+    notes += [f"version {number} is gone" for number in sorted(versions)]
+    notes += [
         f"version {number} of {root or 'this table'} is gone"
         for (root, number), fetched in observed.states.items()
         if fetched is None
     ]
     since = needs.operations_since
     if state is not None and since is not None and state.history_start > since:
-        gone.append(f"what the versions from {since + 1} to {state.history_start} did is no longer known")
-    return gone
+        notes.append(f"what the versions from {since + 1} to {state.history_start} did is no longer known")
+    return notes
 
 
 def result_of(
-    case: Case, differences: Sequence[Difference], gone: Sequence[str], notes: Sequence[str]
+    case: Case, differences: Sequence[Difference], missing: Sequence[str], notes: Sequence[str]
 ) -> Replayed:
     """Returns the result of the comparison. Differences don't count if something the fold needs is gone."""
     if not differences:
         return case.result(Verdict.SAME, *notes)
-    if gone:
-        return case.result(Verdict.NOT_COMPARED, *gone, *notes)
+    if missing:
+        return case.result(Verdict.NOT_COMPARED, *missing, *notes)
     return case.result(Verdict.DIFFERENT, *notes, differences=differences)

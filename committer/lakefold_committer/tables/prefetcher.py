@@ -231,15 +231,15 @@ class Prefetcher:
         refs = Refs(self._versions.storage)
         sound = [tag for tag in proposed if name_fault(files, tag) is None]
         targets = {target_of(tag) for tag in sound if not tag.delete}
-        known: dict[str, TagTarget | None] = {}
+        named: dict[str, TagTarget | None] = {}
         for name in {tag.name for tag in sound}:
             # If the store refuses the path for good, that is the answer: no message may stop a committer.
             with suppress(LocationError):
-                known[name] = self._tag(refs, name)
+                named[name] = self._tag(refs, name)
         versions = frozenset(target for target in targets if self._has_version(refs, target))
         main = self._versions.storage.uri
         branches = {target.branch: root_of(main, target.branch) for target in versions if target.branch}
-        return KnownTags(known, versions, self._deleted(branches))
+        return KnownTags(named, versions, self._deleted(branches))
 
     def needed_by(self, branch: str) -> Sequence[str] | None:
         """Returns the tags and branches that need a branch, None if they can't be read.

@@ -116,7 +116,7 @@ def answers_before(
     removed, that can only record smaller offsets, or whose file is a stray file. An offset without an answer
     in the result was folded into a version that was removed.
     """
-    missing, known = set(offsets), dict[int, "Result"]()
+    missing, results = set(offsets), dict[int, "Result"]()
     made: VersionHead | None = None
     for version in range(newest, versions.first - 1, -1):
         following = made
@@ -133,11 +133,11 @@ def answers_before(
         answers = {offset: answer for offset, answer in recorded if answer is not None}
         if answers and version < newest and _arrived_late(table_format, versions, made, following, version):
             break
-        known.update(answers)
-        missing -= known.keys()
+        results.update(answers)
+        missing -= results.keys()
         if record.first_offset <= min(missing, default=record.first_offset):
             break
-    return known
+    return results
 
 
 def _arrived_late(

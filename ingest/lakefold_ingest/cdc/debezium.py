@@ -48,8 +48,8 @@ _JSON: Final = json.JSONDecoder()
 
 def needs_types(rows: pa.Schema) -> bool:
     """Returns whether the events are JSON, which is read with the types of the table's columns."""
-    known = VALUE in rows.names and OP not in rows.names and PAYLOAD not in rows.names
-    return known and not types.is_struct(rows.field(VALUE).type)
+    has_messages = VALUE in rows.names and OP not in rows.names and PAYLOAD not in rows.names
+    return has_messages and not types.is_struct(rows.field(VALUE).type)
 
 
 def read_debezium(
@@ -162,9 +162,9 @@ def _image(fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType]) -> pa.
 
 def _with_field(struct: pa.StructType, name: str, inner: pa.StructType) -> pa.StructType:
     """Returns the struct with the fields `inner` in its field `name`."""
-    known = {field.name: field.type for field in struct}
-    known[name] = pa.struct([*known.get(name, ()), *inner])
-    return pa.struct(list(known.items()))
+    types_by_name = {field.name: field.type for field in struct}
+    types_by_name[name] = pa.struct([*types_by_name.get(name, ()), *inner])
+    return pa.struct(list(types_by_name.items()))
 
 
 def _keys(
@@ -263,16 +263,16 @@ def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str
     begins = pc.match_substring_regex(data, "^" + _SCHEMA_BEGIN.decode())
     if not pc.any(begins).as_py():
         return column, {}
-    known: dict[bytes, dict[str, DebeziumType]] = {}
+    types_by_schema: dict[bytes, dict[str, DebeziumType]] = {}
     messages = [
-        message if not has_schema else _without_schema(message, known)
+        message if not has_schema else _without_schema(message, types_by_schema)
         for message, has_schema in zip(data.to_pylist(), begins.to_pylist(), strict=True)
     ]
-    return pa.chunked_array([pa.array(messages, pa.large_binary())]), common_types(known.values())
+    return pa.chunked_array([pa.array(messages, pa.large_binary())]), common_types(types_by_schema.values())
 
 
-def _without_schema(message: bytes, known: dict[bytes, dict[str, DebeziumType]]) -> bytes:
-    for head in known:
+def _without_schema(message: bytes, types_by_schema: dict[bytes, dict[str, DebeziumType]]) -> bytes:
+    for head in types_by_schema:
         if message.startswith(head):
             return b'{"payload":' + message[len(head) :]
     try:
@@ -285,5 +285,5 @@ def _without_schema(message: bytes, known: dict[bytes, dict[str, DebeziumType]])
     middle = _PAYLOAD_BEGIN.match(text, end)
     if middle is None:
         return message
-    known[text[: middle.end()].encode()] = types_in_schema(schema)
+    types_by_schema[text[: middle.end()].encode()] = types_in_schema(schema)
     return b'{"payload":' + text[middle.end() :].encode()

@@ -55,13 +55,13 @@ def named_types(given: Mapping[str, str] | None) -> dict[str, DebeziumType]:
     result = {}
     for column, text in (given or {}).items():
         match = _NAME.fullmatch(text)
-        known = None if match is None else _known(match[1], match[2])
-        if known is None:
+        kind = None if match is None else _known(match[1], match[2])
+        if kind is None:
             hint = f"give one of {', '.join(_READ)}; a Decimal with its scale, as Decimal(2)"
             raise InvalidError(
                 f"there is no type {text!r} (column {column})", where=OptionName("debezium_types"), hint=hint
             )
-        result[column] = known
+        result[column] = kind
     return result
 
 
@@ -74,9 +74,9 @@ def types_in_schema(schema: object) -> dict[str, DebeziumType]:
     for field in rows:
         parameters = field.get("parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
-        known = _known(str(field.get("name") or ""), scale)
-        if known is not None:
-            result[str(field.get("field"))] = known
+        kind = _known(str(field.get("name") or ""), scale)
+        if kind is not None:
+            result[str(field.get("field"))] = kind
     return result
 
 

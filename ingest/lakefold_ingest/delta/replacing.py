@@ -88,9 +88,9 @@ def _check_metadata(view: DeltaView, metadata: TableMetadata) -> None:
         yield from expression_faults(each)
         yield from clustering_faults(view.clustering, each, before)
 
-    known = {message for message, _ in faults(before)}
+    faults_before = {message for message, _ in faults(before)}
     for message, hint in faults(metadata):
-        if message not in known:
+        if message not in faults_before:
             raise InvalidError(message, where=view.uri, hint=hint)
 
 

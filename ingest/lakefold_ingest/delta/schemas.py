@@ -137,18 +137,18 @@ def merged_fields(
     the wider types that `columns` have, and are named as well. Raises `InvalidError` for a name that differs
     from a column of the table in case only, and as `new_fields`.
     """
-    given = {column.name: column for column in columns}
+    by_name = {column.name: column for column in columns}
     merged, added = [], []
-    known = set[str]()
+    present = set[str]()
     for field in fields:
-        known.add(field["name"])
-        column = given.get(field["name"])
+        present.add(field["name"])
+        column = by_name.get(field["name"])
         grown, names = (field, []) if column is None else _grown(field, column.type, path, widens=widens)
         merged.append(grown)
         added += names
-    lower = {name.lower(): name for name in known}
-    for name, column in given.items():
-        if name in known:
+    lower = {name.lower(): name for name in present}
+    for name, column in by_name.items():
+        if name in present:
             continue
         if name.lower() in lower:
             message = f"{path}{name} can't be added, because the table has {path}{lower[name.lower()]}"
@@ -230,33 +230,35 @@ def with_physical_names(fields: Iterable[Members], highest: int, whose: str) -> 
     return [numbering.numbered(field) for field in fields], numbering.highest
 
 
-def with_known_ids(fields: Iterable[Members], known: Iterable[Members]) -> list[Members]:
-    """Returns columns with the ids and physical names of those in `known` with the same name and type.
+def with_known_ids(fields: Iterable[Members], former: Iterable[Members]) -> list[Members]:
+    """Returns columns with the ids and physical names of those in `former` with the same name and type.
 
     A struct keeps its own, whatever fields it gets, and so does a list or a map of structs.
     """
-    named = {field["name"]: field for field in known}
+    named = {field["name"]: field for field in former}
     return [_identified(field, named.get(field["name"])) for field in fields]
 
 
-def _identified(field: Members, known: Members | None) -> Members:
-    kind = None if known is None else _identified_type(field["type"], known["type"])
-    if known is None or kind is None:
+def _identified(field: Members, former: Members | None) -> Members:
+    kind = None if former is None else _identified_type(field["type"], former["type"])
+    if former is None or kind is None:
         return field
-    ids = {key: text for key, text in (known.get("metadata") or {}).items() if key in _IDENTITY}
+    ids = {key: text for key, text in (former.get("metadata") or {}).items() if key in _IDENTITY}
     return {**field, "type": kind, "metadata": {**field["metadata"], **ids}}
 
 
-def _identified_type(given: Any, known: Any) -> Any:  # noqa: ANN401 - JSON values
+def _identified_type(present: Any, former: Any) -> Any:  # noqa: ANN401 - JSON values
     """Returns a type with the ids and physical names of a known one in its structs, None if it is another."""
-    match given, known:
+    match present, former:
         case {"type": "struct", "fields": [*fields]}, {"type": "struct", "fields": [*others]}:
-            return {**given, "fields": with_known_ids(fields, others)}
+            return {**present, "fields": with_known_ids(fields, others)}
         case {"type": kind}, {"type": other} if kind == other:
-            parts = {name: _identified_type(given[name], known.get(name)) for name in PARTS if name in given}
-            return None if None in parts.values() else {**given, **parts}
+            parts = {
+                name: _identified_type(present[name], former.get(name)) for name in PARTS if name in present
+            }
+            return None if None in parts.values() else {**present, **parts}
         case _:
-            return given if given == known else None
+            return present if present == former else None
 
 
 class _Numbering:

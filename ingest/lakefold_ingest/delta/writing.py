@@ -95,8 +95,8 @@ class DeltaView(View):
 
     def highest_batch(self, app_id: str) -> int | None:
         """See `View.highest_batch`."""
-        known = (View.highest_batch(self, app_id), self._batch_of_others(app_id))
-        return max((each for each in known if each is not None), default=None)
+        numbers = (View.highest_batch(self, app_id), self._batch_of_others(app_id))
+        return max((each for each in numbers if each is not None), default=None)
 
     def _batch_of_others(self, app_id: str) -> int | None:
         app = self.apps.get(app_id)
@@ -197,13 +197,13 @@ class DeltaView(View):
         """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""
         table = table_schema(metadata)
         self._check_fit(columns, table)
-        known = {message for message, _ in metadata_faults(self.metadata, self.features)}
-        faults = (each for each in metadata_faults(metadata, self.features) if each[0] not in known)
+        faults_before = {message for message, _ in metadata_faults(self.metadata, self.features)}
+        faults = (each for each in metadata_faults(metadata, self.features) if each[0] not in faults_before)
         fault = next(faults, None) or dependent_fault(self.metadata, metadata)
         if fault is not None:
             raise InvalidError(fault[0], where=self.uri, hint=fault[1])
-        given = columns.schema.names if columns.are_all else table.names
-        rules_of(metadata, self.features, given, table, self.uri)
+        names = columns.schema.names if columns.are_all else table.names
+        rules_of(metadata, self.features, names, table, self.uri)
 
     def _check_fit(self, columns: BatchColumns, table: pa.Schema) -> None:
         """Raises `InvalidError`, which says what `mergeSchema` can do, if rows don't fit these columns."""
@@ -216,10 +216,10 @@ class DeltaView(View):
 
     def _in_words(self, changed: Sequence[str]) -> str:
         """Returns what a change does to these columns, which are new or wider."""
-        known = {column.name for column in all_columns(self.metadata)}
+        present = {column.name for column in all_columns(self.metadata)}
         words = {
-            "the new columns": [name for name in changed if name not in known],
-            "the wider types of": [name for name in changed if name in known],
+            "the new columns": [name for name in changed if name not in present],
+            "the wider types of": [name for name in changed if name in present],
         }
         return " and ".join(f"{what} {', '.join(names)}" for what, names in words.items() if names)
 
@@ -368,8 +368,8 @@ def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | No
     """
     if not 0 <= version - before.version <= MOST_FOLLOWED:
         return None
-    known = read_summary(source, before.version)
-    if known is None or known.uuid != before.identity:
+    stored = read_summary(source, before.version)
+    if stored is None or stored.uuid != before.identity:
         # The table was created again.
         return None
     if version == before.version:

@@ -40,10 +40,10 @@ class LanceEvolution:
 
     def is_needed(self, view: View, columns: BatchColumns) -> bool:
         """See `Evolution.is_needed`."""
-        known = lance_view(view, "changing columns")
-        if _evolved(known, columns) is not None:
+        table = lance_view(view, "changing columns")
+        if _evolved(table, columns) is not None:
             return True
-        _check(columns, known.schema, known.uri)
+        _check(columns, table.schema, table.uri)
         return False
 
     def change(self, view: View, columns: BatchColumns, source: Source) -> SchemaChange:

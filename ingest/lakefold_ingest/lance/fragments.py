@@ -177,13 +177,13 @@ def _not_written(error: Exception, uri: str) -> LakefoldError:
     refused = json_error(error, uri)
     if refused is not None:
         return refused
-    known = meaning(error, uri)
-    if isinstance(known, InvalidError) and not isinstance(error, OSError):
-        return known
+    cause = meaning(error, uri)
+    if isinstance(cause, InvalidError) and not isinstance(error, OSError):
+        return cause
     hint = "see that the table's folder or bucket exists, and that this process may write to it"
-    if isinstance(known, LakefoldError) and not isinstance(known, DamagedError):
-        hint = known.hint
-    message = known.message if isinstance(known, LakefoldError) else str(known)
+    if isinstance(cause, LakefoldError) and not isinstance(cause, DamagedError):
+        hint = cause.hint
+    message = cause.message if isinstance(cause, LakefoldError) else str(cause)
     return RetryError(f"rows can't be written: {message}", where=uri, hint=hint)
 
 

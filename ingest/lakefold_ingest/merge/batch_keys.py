@@ -91,12 +91,12 @@ class BatchKeys:
         If several rows of the batch have the key, it is the last of them.
         """
         joined: Indices | None = None
-        for index, (column, known) in enumerate(zip(columns, self._columns, strict=True)):
-            numbers = _numbers(comparable(column), known.values)
+        for index, (column, own) in enumerate(zip(columns, self._columns, strict=True)):
+            numbers = _numbers(comparable(column), own.values)
             if joined is None:
                 joined = numbers
                 continue
-            both = joined * len(known.values) + numbers
+            both = joined * len(own.values) + numbers
             joined = np.where((joined < 0) | (numbers < 0), ABSENT, _positions(self._joined[index], both))
         if joined is None or not self._rows.size:
             return np.full(0 if joined is None else joined.size, ABSENT, np.int64)
@@ -151,8 +151,8 @@ class BatchKeys:
         distinct: list[Indices] = [np.empty(0, np.int64)]
         for column in self._columns[1:]:
             both = joined * len(column.values) + column.numbers
-            known, joined = np.unique(both, return_inverse=True)
-            distinct.append(known)
+            values, joined = np.unique(both, return_inverse=True)
+            distinct.append(values)
         return distinct, joined.astype(np.int64)
 
 
@@ -247,12 +247,12 @@ def _numbers(array: pa.Array, values: pa.Array) -> Indices:
     return indices
 
 
-def _positions(known: Indices, numbers: Indices) -> Indices:
-    """Returns the index of each number in `known`, which ascends; `ABSENT` for others."""
-    if not known.size:
+def _positions(ascending: Indices, numbers: Indices) -> Indices:
+    """Returns the index of each number in `ascending`, which ascends; `ABSENT` for others."""
+    if not ascending.size:
         return np.full(numbers.size, ABSENT, np.int64)
-    at = np.minimum(np.searchsorted(known, numbers), known.size - 1)
-    return np.where(known[at] == numbers, at, ABSENT)
+    at = np.minimum(np.searchsorted(ascending, numbers), ascending.size - 1)
+    return np.where(ascending[at] == numbers, at, ABSENT)
 
 
 def _shown(example: dict[str, object]) -> str:

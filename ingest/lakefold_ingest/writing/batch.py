@@ -385,10 +385,10 @@ def wait_for_outcomes(settings: WriteSettings, app_id: str) -> None:
     view = read_view(settings.table, settings.storage_options)
     if view is None:
         return
-    left = _make_room(settings, view, app_id, Unanswered(1, math.inf)).batches
-    if left:
+    unanswered = _make_room(settings, view, app_id, Unanswered(1, math.inf)).batches
+    if unanswered:
         raise InvalidError(
-            f"this user may not read outcomes: those of the last {left} batches are not known",
+            f"this user may not read outcomes: those of the last {unanswered} batches are not known",
             where=f"{settings.topics.outcomes}, {settings.table}",
             hint="give the user the right to read this topic, or watch the dead letters",
         )

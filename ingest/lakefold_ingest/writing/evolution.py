@@ -127,9 +127,10 @@ def changed_schema(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
 
 def _merged(table: Sequence[pa.Field], batch: Sequence[pa.Field]) -> list[pa.Field]:
     """Returns the fields of a table or struct, then those that only the batch has."""
-    given, known = {field.name: field.type for field in batch}, {field.name for field in table}
-    merged = [field.with_type(_merged_type(field.type, given.get(field.name, pa.null()))) for field in table]
-    return [*merged, *(field for field in batch if field.name not in known)]
+    types = {field.name: field.type for field in batch}
+    merged = [field.with_type(_merged_type(field.type, types.get(field.name, pa.null()))) for field in table]
+    present = {field.name for field in table}
+    return [*merged, *(field for field in batch if field.name not in present)]
 
 
 def _merged_type(table: pa.DataType, batch: pa.DataType) -> pa.DataType:

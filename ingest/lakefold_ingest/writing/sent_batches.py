@@ -142,15 +142,15 @@ class TableWaiter:
         """See `LogClient.take_over`. A batch is identified by its key alone, whatever the format."""
         since_1970 = time.time() - time.monotonic()
         with self.lock:
-            known = dict(self._of(app_id))
-            for position in known:
+            own = dict(self._of(app_id))
+            for position in own:
                 del self.unasked[position]
                 if all(position != each.position for each in sent):
                     self.outcomes.forget(position)
-            new = [each.outcomes_from for each in sent if each.position not in known]
+            new = [each.outcomes_from for each in sent if each.position not in own]
             for each in sent:
                 named = Envelope(table=table, app_id=app_id, batch_id=each.batch_id, claim=Claim())
-                self.unasked[each.position] = known.get(each.position) or _Unasked(
+                self.unasked[each.position] = own.get(each.position) or _Unasked(
                     named, each.sent_at - since_1970, each.may_repeat, each.outcomes_from
                 )
                 self.outcomes.expect(each.position)

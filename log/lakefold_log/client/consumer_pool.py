@@ -42,8 +42,8 @@ class ConsumerPool:
         finally:
             with self._lock:
                 self._keepers -= 1
-                left = [] if self._keepers else [self._kept.pop(kind) for kind in tuple(self._kept)]
-            for consumer in left:
+                unused = [] if self._keepers else [self._kept.pop(kind) for kind in tuple(self._kept)]
+            for consumer in unused:
                 consumer.close()
 
     @contextmanager

@@ -104,7 +104,9 @@ def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]
     consumer.assign([TopicPartition(view.topic, view.partition, max(view.low, view.high - _RECENT))])
     keys: set[str] = set()
     deadline = time.monotonic() + timeout_s
-    while (left := deadline - time.monotonic()) > 0 and (message := consumer.poll(left)) is not None:
+    while (remaining_s := deadline - time.monotonic()) > 0 and (
+        message := consumer.poll(remaining_s)
+    ) is not None:
         if (error := message.error()) is not None:
             if error.code() == Local.PARTITION_EOF:
                 break

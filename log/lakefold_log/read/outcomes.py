@@ -211,8 +211,8 @@ class OutcomeWaiter(Closing):
                 self._read(_POLL_S)
                 if self._committed.is_at_end():
                     break
-        known = [(self._outcome_at(position), envelope) for position, envelope in sent.items()]
-        return [_checked(outcome, envelope) for outcome, envelope in known if outcome is not None]
+        awaited = [(self._outcome_at(position), envelope) for position, envelope in sent.items()]
+        return [_checked(outcome, envelope) for outcome, envelope in awaited if outcome is not None]
 
     def _outcome_at(self, position: Position | None) -> Outcome | None:
         """Returns the outcome of a position if it was read and is still kept."""

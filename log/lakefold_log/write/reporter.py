@@ -189,11 +189,11 @@ class Reporter(Closing):
         self._session.close()
 
     def _report(self, report: _Report, deadline: float) -> int:
-        given = not self._session.usable and self._renew(deadline) == report
+        is_decided = not self._session.usable and self._renew(deadline) == report
         if self._owed is not None:
             self._transact(self._owed, deadline)
             self._owed = None
-        if not given:
+        if not is_decided:
             self._transact(report, deadline)
         self._given = frozenset()
         return self.outcomes_offset
@@ -229,10 +229,10 @@ class Reporter(Closing):
             self._check_not_shorter(self.outcomes_offset, self._delivered - len(outcomes))
             self.outcomes_offset = self._delivered
 
-    def _check_not_shorter(self, known: int, end: int) -> None:
-        """Raises `OutcomesLostError` if the topic, which ended at offset `known`, ends before that now."""
-        if end < known:
-            message = f"it ends at offset {end}, and ended at {known} before"
+    def _check_not_shorter(self, former_end: int, end: int) -> None:
+        """Raises `OutcomesLostError` if the topic, which ended at `former_end`, ends before that now."""
+        if end < former_end:
+            message = f"it ends at offset {end}, and ended at {former_end} before"
             hint = "answers that were given are lost; they are given again if the tables record them"
             raise OutcomesLostError(message, where=self._where, hint=hint)
 
@@ -263,13 +263,13 @@ class Reporter(Closing):
         group's offset meanwhile.
         """
         self._session.close()
-        known = self.outcomes_offset
+        former_end = self.outcomes_offset
         moved = self._committed(stable=False)
         if moved is not None:
             # A session that failed because this process was paused must not fence its successor.
             self._check_not_moved(moved)
         mark = self._take_over(deadline)
-        self._check_not_shorter(known, self._end(read_committed=False))
+        self._check_not_shorter(former_end, self._end(read_committed=False))
         self._check_not_moved(mark)
         done, doubtful = self._done, self._doubtful
         first = done or doubtful

@@ -119,8 +119,8 @@ def _exporter(name: str) -> SpanExporter:
     if name == "console":
         # stdout is for the output of the verb.
         return ConsoleSpanExporter(out=sys.stderr)
-    known = entry_points(group="opentelemetry_traces_exporter", name=_PACKAGES.get(name, name))
-    for entry_point in known:
+    registered = entry_points(group="opentelemetry_traces_exporter", name=_PACKAGES.get(name, name))
+    for entry_point in registered:
         exporter: SpanExporter = entry_point.load()()
         return exporter
     other = f"install the package that contains it, or use {OTLP} with {HTTP}"

@@ -98,20 +98,20 @@ class FileCleaning:
             if path in unnamed.expired or _stays_until(path, seen, refusals, survey.policy) <= now
         }
         removing = {path: note.removing.get(path, now) for path in due}
-        gone = {path for path, since in removing.items() if read_at - since >= NOTICE_S}
-        removed = RemovedFiles(len(gone & refused), len(gone - refused))
+        ripe = {path for path, since in removing.items() if read_at - since >= NOTICE_S}
+        removed = RemovedFiles(len(ripe & refused), len(ripe - refused))
         if dry_run:
             return removed
-        for path in sorted(gone):
+        for path in sorted(ripe):
             storage.delete(path)
-        if gone:
+        if ripe:
             LOG.info(
                 "files that nothing names were removed",
                 table=survey.table,
                 refused=removed.refused,
                 unnamed=removed.unnamed,
             )
-        after = RemovalNote(_without(first_seen, gone), _without(removing, gone))
+        after = RemovalNote(_without(first_seen, ripe), _without(removing, ripe))
         if after != note:
             write_note(storage, after)
         self._next = now + max(EVERY_S, (time.monotonic() - began) / SHARE)
@@ -132,5 +132,5 @@ def _stays_until(path: str, seen: float, refusals: Refusals, policy: Maintenance
     return max(times or [seen + policy.unnamed_files.total_seconds(), refusals.forgotten + kept])
 
 
-def _without(times: Mapping[str, float], gone: set[str]) -> dict[str, float]:
-    return {path: since for path, since in times.items() if path not in gone}
+def _without(times: Mapping[str, float], paths: set[str]) -> dict[str, float]:
+    return {path: since for path, since in times.items() if path not in paths}

@@ -70,8 +70,8 @@ class RefusedFiles:
         """
         for letter in read_dead_letters(self._kafka, self._topic, timeout_s=TIMEOUT_S, read_to=self._read_to):
             self.add(letter)
-        known = self._tables.get((table, branch), _TableRefusals())
-        return Refusals(known.others, known.conflicts, self._forgotten)
+        refusals = self._tables.get((table, branch), _TableRefusals())
+        return Refusals(refusals.others, refusals.conflicts, self._forgotten)
 
     def add(self, letter: DeadLetter) -> None:
         """Notes the files that a dead letter names."""
@@ -82,11 +82,11 @@ class RefusedFiles:
         if not paths:
             return
         table = self._tables.setdefault((envelope.table, envelope.branch), _TableRefusals())
-        known = table.conflicts if letter.conflicts_with else table.others
-        refused_at, before = letter.time_us / _MICROSECONDS, len(known)
+        times = table.conflicts if letter.conflicts_with else table.others
+        refused_at, before = letter.time_us / _MICROSECONDS, len(times)
         for path in paths:
-            known[path] = max(refused_at, known.get(path, 0.0))
-        self._count += len(known) - before
+            times[path] = max(refused_at, times.get(path, 0.0))
+        self._count += len(times) - before
         if self._count > self._most:
             self._forget()
 

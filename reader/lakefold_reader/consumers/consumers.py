@@ -162,7 +162,7 @@ class Consumers:
         self._pin(made)
         return made
 
-    def hold(self, known: Consumer) -> None:
+    def hold(self, consumer: Consumer) -> None:
         """Tags the version that a consumer needs, if it has no tag.
 
         A process that moved the consumer may have died before it set the tag, or another process moved it at
@@ -171,24 +171,24 @@ class Consumers:
         if not self._source.format.has_refs:
             return
         try:
-            tagged = self._refs.tag(TAG + known.name).version
+            tagged = self._refs.tag(TAG + consumer.name).version
         except UnknownRefError:
-            self._pin(known)
+            self._pin(consumer)
         else:
-            if known.at is not None and tagged > known.version + 1:
-                self._pin(known)
+            if consumer.at is not None and tagged > consumer.version + 1:
+                self._pin(consumer)
 
-    def commit(self, known: Consumer, at: Cursor) -> Consumer:
-        """Moves the consumer to `at`. `known`: the consumer as this reader knows it.
+    def commit(self, consumer: Consumer, at: Cursor) -> Consumer:
+        """Moves the consumer to `at`. `consumer`: the consumer as this reader knows it.
 
         Raises `StopError` if another reader has moved it meanwhile, `UnknownConsumerError` if it was dropped.
         """
-        if known.at == at:
-            return known
-        stored, etag = self._find_with_etag(known.name)
+        if consumer.at == at:
+            return consumer
+        stored, etag = self._find_with_etag(consumer.name)
         if stored is None:
-            return self.get(known.name)
-        if stored != known:
+            return self.get(consumer.name)
+        if stored != consumer:
             raise self._moved(stored)
         return self._put(replace(stored, at=at), etag)
 

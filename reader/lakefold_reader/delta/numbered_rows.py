@@ -80,14 +80,14 @@ class NumberedRows:
         names = self._schema.names if columns is None else columns
         schema = self.schema_of(names)
         unique, which = np.unique(ids, return_inverse=True)
-        taken = _Taken(unique, names)
+        taken = _TakenRows(unique, names)
         self._take_by_position(taken)
         self._take_by_column(taken)
         taken.check(missing, self._source.uri)
         indices = taken.indices[which]
         return pa.Table.from_batches(taken.batches, schema).take(pa.array(indices[indices != _UNKNOWN]))
 
-    def _take_by_position(self, taken: _Taken) -> None:
+    def _take_by_position(self, taken: _TakenRows) -> None:
         """Takes the rows whose ids say in which files they are, if they were not written again."""
         bases, files = self._first_ids
         ranks = np.searchsorted(bases, taken.ids, side="right") - 1
@@ -97,11 +97,11 @@ class NumberedRows:
             for number in files[rank]:
                 self._take_of(taken, number, np.arange(start, end), taken.ids[start:end] - bases[rank])
 
-    def _take_by_column(self, taken: _Taken) -> None:
+    def _take_by_column(self, taken: _TakenRows) -> None:
         """Takes the rows that were written again. Such a file has ids below its own first one."""
-        left = taken.left
-        for number, file in enumerate(self._files if self._kept and left.size else ()):
-            sought = left[: np.searchsorted(left, np.uint64(file.base_row_id or 0))]
+        unmatched = taken.unmatched
+        for number, file in enumerate(self._files if self._kept and unmatched.size else ()):
+            sought = unmatched[: np.searchsorted(unmatched, np.uint64(file.base_row_id or 0))]
             if sought.size and number not in self._without_ids:
                 data = DataFile(self._source, live_rows(file))
                 positions, kept = data.where_is(self._kept[0], sought)
@@ -109,11 +109,11 @@ class NumberedRows:
                     self._without_ids.add(number)
                 elif positions.size:
                     self._take_of(taken, number, np.searchsorted(taken.ids, kept), positions, data)
-                    left = taken.left
+                    unmatched = taken.unmatched
 
     def _take_of(
         self,
-        taken: _Taken,
+        taken: _TakenRows,
         number: int,
         indices: Indices,
         positions: NDArray[np.int64] | Numbers,
@@ -134,9 +134,9 @@ class NumberedRows:
         matched = self._ids(number, positions, kept) == taken.ids[indices]
         live = np.ones(positions.size, np.bool_)
         if file.deletion_vector is not None:
-            gone = deleted_rows(self._source, file.deletion_vector, file.path, data.physical_rows)
-            live = ~np.isin(positions, gone)
-        taken.known[indices[matched]] = True
+            deleted = deleted_rows(self._source, file.deletion_vector, file.path, data.physical_rows)
+            live = ~np.isin(positions, deleted)
+        taken.existing[indices[matched]] = True
         chosen = np.flatnonzero(matched & live)
         read = rows.take(pa.array(chosen)).to_batches() if columns else [without_columns(chosen.size)]
         ends = np.cumsum([batch.num_rows for batch in read])
@@ -188,19 +188,22 @@ class NumberedRows:
         return is_number(name, self._schema)
 
 
-class _Taken:
-    """Rows that were taken by their ids, which ascend. `indices`: of their rows among those in `batches`."""
+class _TakenRows:
+    """Rows that were taken by their ids, which ascend.
+
+    `indices`: of their rows among those in `batches`. `existing`: which ids have a row, also a deleted one.
+    """
 
     def __init__(self, ids: Numbers, names: Sequence[str]) -> None:
         self.ids = ids
         self.names = names
         self.indices: Indices = np.full(ids.size, _UNKNOWN, np.int64)
-        self.known = np.zeros(ids.size, np.bool_)
+        self.existing = np.zeros(ids.size, np.bool_)
         self.batches: list[pa.RecordBatch] = []
         self._count = 0
 
     @property
-    def left(self) -> Numbers:
+    def unmatched(self) -> Numbers:
         """The ids that have no row yet, ascending."""
         ids: Numbers = self.ids[self.indices == _UNKNOWN]
         return ids
@@ -217,7 +220,7 @@ class _Taken:
         """Raises `RowsNotFoundError` for the ids without a row, unless these are to be left out."""
         absent = self.indices == _UNKNOWN
         if absent.any() and missing != "skip":
-            unknown, deleted = self.ids[absent & ~self.known], self.ids[absent & self.known]
+            unknown, deleted = self.ids[absent & ~self.existing], self.ids[absent & self.existing]
             raise RowsNotFoundError(unknown.tolist(), deleted.tolist(), where=where)
 
 

@@ -81,12 +81,14 @@ class OpenedDelta:
         by_file: dict[str, FragmentRows] = {}
         for file in self._version.files.values():
             if file.path in wanted:
-                vector, counted, gone = file.deletion_vector, record_count(file), np.zeros(0, np.int64)
+                vector, counted, deleted = file.deletion_vector, record_count(file), np.zeros(0, np.int64)
                 if vector is not None:
                     # Statistics may say more rows than the file has, and so a vector may.
                     physical = DataFile(self._source, live_rows(file)).physical_rows
-                    gone = deleted_rows(self._source, vector, file.path, physical)
-                by_file[file.path] = FragmentRows(None if counted is None else counted + len(gone), gone)
+                    deleted = deleted_rows(self._source, vector, file.path, physical)
+                by_file[file.path] = FragmentRows(
+                    None if counted is None else counted + len(deleted), deleted
+                )
         return by_file
 
     @cached_property
@@ -171,15 +173,15 @@ class OpenedDelta:
 
 def _part_of(batches: Iterator[pa.RecordBatch], part: RowRange) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a range, in batches of at most the size that is wanted."""
-    skip, left = part.offset or 0, part.limit
+    skip, remaining = part.offset or 0, part.limit
     for batch in batches:
         rest = batch.slice(min(skip, batch.num_rows))
         skip = max(0, skip - batch.num_rows)
-        if left is not None:
-            rest = rest.slice(0, left)
-            left -= rest.num_rows
+        if remaining is not None:
+            rest = rest.slice(0, remaining)
+            remaining -= rest.num_rows
         most = part.batch_size or max(1, rest.num_rows)
         for start in range(0, rest.num_rows, most):
             yield rest.slice(start, most)
-        if left == 0:
+        if remaining == 0:
             return

@@ -81,11 +81,11 @@ def log_position(asked: PositionQuery, marks: Marks, uri: str) -> Position:
     Raises `NotFoldedYetError` if the log was not folded so far, and `InvalidError` if no log or more than one
     fits, if the table left the log before that, or if the offset was assigned twice.
     """
-    known = _known(marks)
-    fitting = _fitting(asked, marks, known)
+    by_log = _known(marks)
+    fitting = _fitting(asked, marks, by_log)
     if len(fitting) != 1:
         what = "is in no log of this table" if not fitting else "may be in several logs of this table"
-        listed = "; ".join(sorted(describe_position(position) for position in known.values())) or "none"
+        listed = "; ".join(sorted(describe_position(position) for position in by_log.values())) or "none"
         hint = f"known are: {listed}. Name the log by cluster_id, topic_id and partition"
         raise InvalidError(f"{asked} {what}", where=uri, hint=hint)
     newest = fitting[0]
@@ -99,14 +99,14 @@ def reached(marks: Marks, log: LogId) -> int:
 
     Unlike `Marks.offset_of` it doesn't go back if entries were lost and that was accepted.
     """
-    known = _known(marks).get(log)
-    return -1 if known is None else known.offset
+    position = _known(marks).get(log)
+    return -1 if position is None else position.offset
 
 
-def _fitting(asked: PositionQuery, marks: Marks, known: Mapping[LogId, Position]) -> list[Position]:
+def _fitting(asked: PositionQuery, marks: Marks, by_log: Mapping[LogId, Position]) -> list[Position]:
     if not asked.names_log and marks.position is not None:
-        return [known[marks.position.log]]
-    return [position for position in known.values() if asked.is_in(position)]
+        return [by_log[marks.position.log]]
+    return [position for position in by_log.values() if asked.is_in(position)]
 
 
 def _check_folded(asked: PositionQuery, newest: Position, marks: Marks, uri: str) -> None:

@@ -151,30 +151,30 @@ class CommitFiles:
             names = _MOVED if self._added or self._removes else {}
         elif names is _WRITTEN and self._removes:
             names = {**names, **_REPLACED}
-        known = self._measures()
+        measures = self._measures()
         if operation in _COUNTED:
-            known |= self._lost_rows(known["rows"])
-        values = {name: known.get(measure) for name, measure in names.items()}
+            measures |= self._lost_rows(measures["rows"])
+        values = {name: measures.get(measure) for name, measure in names.items()}
         return {name: str(value) for name, value in values.items() if value is not None}
 
     def _measures(self) -> dict[str, int | None]:
         before = self._before
         files = {} if before is None else before.files
-        gone = [files[path] for path in self._removes if path not in self._added and path in files]
+        removed = [files[path] for path in self._removes if path not in self._added and path in files]
         new = [file for path, file in self._added.items() if path not in self._removes]
         again = (file for path, file in self._added.items() if path in self._removes)
         vectors = {file.path for file in again if file.deletion_vector is not None}
         old = {path for path, file in self._removes.items() if file.deletion_vector is not None}
         sizes = [file.size for file in new]
-        added_bytes, removed_bytes = sum(sizes), sum(file.size for file in gone)
+        added_bytes, removed_bytes = sum(sizes), sum(file.size for file in removed)
         return {
             "added": len(new),
             "added bytes": added_bytes,
             "smallest": min(sizes, default=None),
             "largest": max(sizes, default=None),
-            "removed": len(gone),
+            "removed": len(removed),
             "removed bytes": removed_bytes,
-            "files": len(files) + len(new) - len(gone),
+            "files": len(files) + len(new) - len(removed),
             "bytes": (0 if before is None else before.size_bytes) + added_bytes - removed_bytes,
             "new vectors": len(vectors),
             "old vectors": len(old),
@@ -191,13 +191,13 @@ class CommitFiles:
         if rows is None or before is None or after is None:
             return {}
         lost = before - after
-        known: dict[str, int | None] = {"lost rows": lost - rows}
+        measures: dict[str, int | None] = {"lost rows": lost - rows}
         if self._removes.keys() <= self._added.keys():
             # No row was copied, so the rows in new files have other values, or are new.
-            known["moved rows"] = rows
+            measures["moved rows"] = rows
             if not lost or not rows:
-                known |= {"inserted rows": rows, "deleted rows": lost, "updated rows": 0}
-        return known
+                measures |= {"inserted rows": rows, "deleted rows": lost, "updated rows": 0}
+        return measures
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

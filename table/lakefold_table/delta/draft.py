@@ -287,8 +287,8 @@ class DeltaDraft:
         if fault is None and begins and not has_commit_times(before.protocol, before.metadata):
             fault = begins_too_late(self._before_ms())
         if fault is None and before.clustering != after.clustering:
-            gone = {file.path for file in proposal.removes}
-            fault = clustering_fault(before, after, self._stored_files(besides=gone))
+            removed = {file.path for file in proposal.removes}
+            fault = clustering_fault(before, after, self._stored_files(besides=removed))
         return fault
 
     def _unfit_metadata(
@@ -313,8 +313,10 @@ class DeltaDraft:
 
     def _keeps_files(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether files stay that the table has before a proposal."""
-        gone = {file.path for file in proposal.removes} | self._files.removed.keys()
-        return bool(self._files.added.keys() - gone) or any(True for _ in self._stored_files(besides=gone))
+        removed = {file.path for file in proposal.removes} | self._files.removed.keys()
+        return bool(self._files.added.keys() - removed) or any(
+            True for _ in self._stored_files(besides=removed)
+        )
 
     def _stored_files(self, besides: Collection[str] = ()) -> Iterator[AddFile]:
         """Yields the files of the version before, without those at the paths `besides`."""
@@ -353,8 +355,8 @@ class DeltaDraft:
 
     def _domains(self) -> list[DomainMetadata]:
         """Returns the domains of the table for the next proposal; of one domain the last counts."""
-        known = () if self._snapshot is None else self._snapshot.domains.values()
-        return [*known, *(domain for _, proposal in self._accepted for domain in proposal.domains)]
+        stored = () if self._snapshot is None else self._snapshot.domains.values()
+        return [*stored, *(domain for _, proposal in self._accepted for domain in proposal.domains)]
 
     def _protocol_and_metadata(self) -> tuple[TableProtocol, TableMetadata]:
         protocol = None if self._snapshot is None else self._snapshot.protocol
@@ -418,11 +420,11 @@ class DeltaDraft:
         vectors = [file for file in proposal.adds if file.deletion_vector is not None]
         if not vectors or self._present().writes_vectors or proposal.restores:
             return None
-        gone = {} if self._snapshot is None else self._snapshot.tombstones
+        tombstones = {} if self._snapshot is None else self._snapshot.tombstones
         for added in vectors:
             present = self._files.file(added.path)
             # RESTORE brings back a file with the vector that it had.
-            is_known = added.key in gone
+            is_known = added.key in tombstones
             if not is_known and (present is None or present.key != added.key):
                 message = f"{added.path!r} gets a deletion vector, but {DELETION_VECTORS} is not true"
                 return Invalid(message, "set the property first, or write the file again without the rows")
@@ -503,8 +505,8 @@ class DeltaDraft:
     def _before_ms(self) -> int:
         """Returns the time of the version before, after which that of a commit must be; 0 without one."""
         said = None if self._snapshot is None else self._snapshot.in_commit_ms
-        known = 0 if self._state is None else max(self._state.time_us, self._stored_us) // 1000
-        return known if said is None else said
+        stored_ms = 0 if self._state is None else max(self._state.time_us, self._stored_us) // 1000
+        return stored_ms if said is None else said
 
     def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
         """Returns the metadata that the commit sets, None if it sets none."""
@@ -532,8 +534,8 @@ class DeltaDraft:
             once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
         # Readers may have opened the version before until now, whenever the removal was proposed.
-        gone = self._files.removed.values()
-        removes = [replace(file, deleted_ms=max(time_ms, file.deleted_ms or 0)) for file in gone]
+        removed = self._files.removed.values()
+        removes = [replace(file, deleted_ms=max(time_ms, file.deleted_ms or 0)) for file in removed]
         adds = list(self._files.added.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
@@ -557,8 +559,8 @@ class DeltaDraft:
             apps.update({app.app_id: app for app in proposal.apps})
             app, batch = entry.app_id, entry.batch_id
             if app and batch is not None and batch <= MOST_BATCH:
-                known = apps.get(app)
-                highest = batch if known is None else max(batch, known.version)
+                before = apps.get(app)
+                highest = batch if before is None else max(batch, before.version)
                 apps[app] = AppTransaction(app, highest, time_ms)
         apps = {app: self._not_lowered(action) for app, action in apps.items()}
         position = None if marks is None else marks.position
@@ -570,8 +572,8 @@ class DeltaDraft:
 
     def _not_lowered(self, action: AppTransaction) -> AppTransaction:
         """Returns a `txn` action whose version is not below what the table has: batches may come late."""
-        known = None if self._snapshot is None else self._snapshot.apps.get(action.app_id)
-        return action if known is None else replace(action, version=max(known.version, action.version))
+        stored = None if self._snapshot is None else self._snapshot.apps.get(action.app_id)
+        return action if stored is None else replace(action, version=max(stored.version, action.version))
 
     def _info(self, commit: CommitMetadata, time_ms: int) -> dict[str, Any]:
         """Returns what other clients read in commitInfo."""

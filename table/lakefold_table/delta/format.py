@@ -170,8 +170,8 @@ class DeltaFormat:
         if snapshot is None or not has_checkpoint(snapshot):
             return FilesAfter()
         before = cast("StoredCheckpoint | None", kept)
-        known = NO_RUNS if before is None else before.runs
-        checkpoint, hint, runs = checkpoint_files(snapshot, state.time_us // 1000, known)
+        runs_before = NO_RUNS if before is None else before.runs
+        checkpoint, hint, runs = checkpoint_files(snapshot, state.time_us // 1000, runs_before)
         checksum = NewFile(checksum_path(state.version), checksum_file(snapshot, state.uuid))
         stored = StoredCheckpoint(checkpoint[-1].path, runs) if runs else None
         relies_on = "" if before is None or not runs else before.path
@@ -221,8 +221,8 @@ def _times(state: DeltaState | None, entries: Sequence[Entry]) -> frozenset[str]
     """Returns the commit before the first one that has to say its time: it must not be earlier."""
     if state is None or state.snapshot is None or state.snapshot.in_commit_ms is not None:
         return frozenset()
-    given = (proposed(entry).metadata for entry in entries)
-    metadata = (state.snapshot.metadata, *(each for each in given if each is not None))
+    proposed_metadata = (proposed(entry).metadata for entry in entries)
+    metadata = (state.snapshot.metadata, *(each for each in proposed_metadata if each is not None))
     begins = any(each.is_on(COMMIT_TIMES) for each in metadata)
     return frozenset({commit_path(state.version)} if begins else ())
 

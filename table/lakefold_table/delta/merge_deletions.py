@@ -139,8 +139,8 @@ class _Rebasing:
         for path, file in self._adds.items():
             moves = moves_by_target.get(path, [])
             if any(move.source in self._sources for move in moves):
-                known = [_with_source(move, self._sources) for move in moves]
-                self._adds[path] = replace(file, tags={**(file.tags or {}), ROWS_OF: tag_of(known)})
+                named = [_with_source(move, self._sources) for move in moves]
+                self._adds[path] = replace(file, tags={**(file.tags or {}), ROWS_OF: tag_of(named)})
         return RebasedFiles(tuple(self._adds.values()), tuple(self._removes.values()), files)
 
     def _fit_deletion(self, remove: RemoveFile, rows: Bitmap) -> Conflict | None:
@@ -151,14 +151,14 @@ class _Rebasing:
         rows_at: dict[str, tuple[Bitmap, Bitmap]] = {remove.path: (rows, read)}
         for moves_of in self._later_moves:
             for path in [path for path in rows_at if path in moves_of]:
-                moved, known = rows_at.pop(path)
+                moved, deleted_before = rows_at.pop(path)
                 moves = moves_of[path]
                 deleted = self._vectors.rows(moves[0].vector, path)
-                by_target, left = rows_after(moves, moved, deleted)
+                by_target, lost = rows_after(moves, moved, deleted)
                 # Rows that were deleted while the compaction ran: its new files have them, deleted as well.
-                late, unknown = rows_after(moves, known - deleted, deleted)
-                if left or unknown:
-                    return _both(path, left | unknown)
+                late, unknown = rows_after(moves, deleted_before - deleted, deleted)
+                if lost or unknown:
+                    return _both(path, lost | unknown)
                 for target in by_target.keys() | late.keys():
                     before = rows_at.get(target, (Bitmap(), Bitmap()))
                     rows_at[target] = (
@@ -173,15 +173,18 @@ class _Rebasing:
                 return conflict
         return None
 
-    def _delete(self, path: str, rows: Bitmap, known: Bitmap) -> Conflict | None:
-        """Deletes rows of a file that is in the table. `known`: those that were deleted when it was read."""
+    def _delete(self, path: str, rows: Bitmap, deleted_before: Bitmap) -> Conflict | None:
+        """Deletes rows of a file that is in the table.
+
+        `deleted_before`: those that were deleted when it was read.
+        """
         file = self._present(path)
         if file is None:
             message = f"{path!r} was removed, and what became of its rows is not known; {BUILD_AGAIN}"
             return Conflict(retryable=True, message=message, keys=(path,))
         deleted = self._vectors.rows(file.deletion_vector, path)
-        if not known <= deleted or rows & deleted:
-            return _both(path, rows & deleted or known - deleted)
+        if not deleted_before <= deleted or rows & deleted:
+            return _both(path, rows & deleted or deleted_before - deleted)
         self._adds[path] = replace(file, data_change=True)
         self._removes[path] = removal_of(file, data_change=True)
         before = self._deleted.get(path, Bitmap())
@@ -198,9 +201,9 @@ class _Rebasing:
         read = self._vectors.rows(remove.deletion_vector, path)
         deleted = self._vectors.rows(file.deletion_vector, path)
         moves = self._moves.get(path, [])
-        by_target, left = rows_after(moves, deleted - read, read)
-        if left or not read <= deleted:
-            return _both(path, left or read - deleted)
+        by_target, lost = rows_after(moves, deleted - read, read)
+        if lost or not read <= deleted:
+            return _both(path, lost or read - deleted)
         for target, rows in by_target.items():
             self._deleted[target] = self._deleted.get(target, Bitmap()) | rows
         self._removes[path] = removal_of(file, data_change=False)

@@ -23,16 +23,16 @@ def files_fault(proposal: DeltaTableProposal, present: Present) -> Invalid | Non
     """
     removes = {file.path: file for file in proposal.removes}
     for file in proposal.removes:
-        known = present(file.path)
-        if known is None or known.key != file.key:
-            what = "is not in the table" if known is None else "has another deletion vector"
+        stored = present(file.path)
+        if stored is None or stored.key != file.key:
+            what = "is not in the table" if stored is None else "has another deletion vector"
             return Invalid(f"the file {file.path!r} to be removed {what}", BUILD_AGAIN)
     for added in proposal.adds:
-        known = present(added.path)
-        changes_it = known is not None and (added.data_change or known.key != added.key)
+        stored = present(added.path)
+        changes_it = stored is not None and (added.data_change or stored.key != added.key)
         if changes_it and added.path not in removes:
             return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
-        if known is None and not added.data_change and not proposal.removes:
+        if stored is None and not added.data_change and not proposal.removes:
             hint = "set dataChange if it has new rows, or remove the files that had them"
             return Invalid(f"the file {added.path!r} has dataChange false, but is not in the table", hint)
     return _moved_rows_fault(proposal, present)
@@ -43,17 +43,17 @@ def _moved_rows_fault(proposal: DeltaTableProposal, present: Present) -> Invalid
 
     The rows of such removes are in such adds, and the rows of such adds are in any removes (Delta fact 3.6).
     """
-    gone = {file.path: file.data_change for file in proposal.removes}
+    removed = {file.path: file.data_change for file in proposal.removes}
     # A file that is in the table, and is added again as it is, gets other statistics or row ids.
     added = [
         statistics.rows
         for file, statistics in zip(proposal.adds, proposal.statistics, strict=True)
-        if not file.data_change and (file.path in gone or present(file.path) is None)
+        if not file.data_change and (file.path in removed or present(file.path) is None)
     ]
-    if not added and all(gone.values()):
+    if not added and all(removed.values()):
         return None
     counts = {file.path: _rows_in(file, present) for file in proposal.removes}
-    moved = [counts[path] for path, changes_data in gone.items() if not changes_data]
+    moved = [counts[path] for path, changes_data in removed.items() if not changes_data]
     at_least, at_most = sum(rows or 0 for rows in moved), sum(rows or 0 for rows in counts.values())
     has, moves = sum(rows or 0 for rows in added), "rows are removed with dataChange false"
     if not added and any(rows != 0 for rows in moved):
@@ -70,5 +70,5 @@ def _moved_rows_fault(proposal: DeltaTableProposal, present: Present) -> Invalid
 def _rows_in(removed: RemoveFile, present: Present) -> int | None:
     """Returns how many rows a removed file has: as the table says, else as who removes it has counted."""
     file = present(removed.path)
-    known = None if file is None else record_count(file)
-    return record_count(removed) if known is None else known
+    recorded = None if file is None else record_count(file)
+    return record_count(removed) if recorded is None else recorded

@@ -156,37 +156,37 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
         keeps_metadata=keeps_marks(actions, own),
         restored=restored_in(actions),
     )
-    known = {**files, path: data}
+    contents = {**files, path: data}
     if version and LAST_CHECKPOINT not in files:
         return _lacking(partial, (LAST_CHECKPOINT,))
-    needed = _needed(version, known)
+    needed = _needed(version, contents)
     # Whether the version has a checksum file, only a request shows.
-    lacking = tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in known)
+    lacking = tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in contents)
     if lacking:
         return _lacking(partial, lacking)
-    if needed is None or any(known[each] is None for each in needed):
-        if LISTING not in known:
+    if needed is None or any(contents[each] is None for each in needed):
+        if LISTING not in contents:
             return _lacking(partial, (LISTING,))
         # Its log was cleaned up. What the commit itself says is still known.
         return replace(partial, history=(footprint_of(version, actions),))
-    names = [each.removeprefix(LISTING) for each in known if known[each] is not None]
+    names = [each.removeprefix(LISTING) for each in contents if contents[each] is not None]
     segment = segment_of(names, version, uri)
-    lacking = missing_files(segment, known, uri)
+    lacking = missing_files(segment, contents, uri)
     if lacking:
         return _lacking(partial, lacking)
-    snapshot = load_snapshot(segment, known, uri)
+    snapshot = load_snapshot(segment, contents, uri)
     if not segment.commits:
         # A checkpoint of the version itself has no commitInfo.
         snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(actions))
-    history = _history(known, version, uri)
+    history = _history(contents, version, uri)
     marks = partial.marks
     if own is None:
-        marks = _marks_of_domain(snapshot) or _carried(history, known, version, uri)
+        marks = _marks_of_domain(snapshot) or _carried(history, contents, version, uri)
     if own is None and not marks and MARKS_APP in snapshot.apps:
         made = commit_path(snapshot.apps[MARKS_APP].version)
-        if made not in known:
+        if made not in contents:
             return _lacking(partial, (made,))
-        marks = _marks_of(made, known[made], snapshot.apps[MARKS_APP].version, uri)
+        marks = _marks_of(made, contents[made], snapshot.apps[MARKS_APP].version, uri)
     footprints = tuple(footprint_of(number, each) for number, each in history)
     return replace(partial, snapshot=snapshot, marks=marks, history=footprints[-HISTORY:])
 
@@ -205,9 +205,9 @@ def time_of(actions: Sequence[Action], own: CommitMetadata | None) -> int:
         return own.time_us
     for action in actions:
         if isinstance(action, CommitInfo):
-            given = action.in_commit_ms
+            in_commit_ms = action.in_commit_ms
             stamped = action.extra.get("timestamp")
-            at = given if given is not None else stamped
+            at = in_commit_ms if in_commit_ms is not None else stamped
             return int(at) * 1000 if is_long(at) and at is not None else 0
     return 0
 
@@ -235,16 +235,16 @@ def _needed(version: int, files: Files) -> list[str] | None:
     if listed is not None:
         return _listed(version, listed)
     hint = files.get(LAST_CHECKPOINT)
-    known = None if hint is None else checkpoint_hint(hint)
-    if known is None and version <= HISTORY:
+    checkpoint = None if hint is None else checkpoint_hint(hint)
+    if checkpoint is None and version <= HISTORY:
         return [commit_path(number) for number in range(version)]
-    if known is None or not 0 <= version - known.version <= MOST_AFTER:
+    if checkpoint is None or not 0 <= version - checkpoint.version <= MOST_AFTER:
         return [LISTING]
     # A hint may name any number of parts, so the others are read once the first is known to exist.
-    paths = known.paths if known.paths[0] in files else known.paths[:1]
+    paths = checkpoint.paths if checkpoint.paths[0] in files else checkpoint.paths[:1]
     if any(path in files and files[path] is None for path in paths):
         return [LISTING]
-    return [*paths, *(commit_path(number) for number in range(known.version + 1, version))]
+    return [*paths, *(commit_path(number) for number in range(checkpoint.version + 1, version))]
 
 
 def _listed(version: int, listing: bytes) -> list[str] | None:

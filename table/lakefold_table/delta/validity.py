@@ -167,8 +167,8 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
 def _of_changes(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
     """Yields what is wrong with the `cdc` actions of a proposal (Delta fact 7.3)."""
     has_feed = FEED_FEATURE in rules.features and rules.metadata.is_on(FEED)
-    gone = {file.path for file in proposal.removes if file.data_change}
-    copies = bool(gone) and any(file.data_change and file.path not in gone for file in proposal.adds)
+    removed = {file.path for file in proposal.removes if file.data_change}
+    copies = bool(removed) and any(file.data_change and file.path not in removed for file in proposal.adds)
     if has_feed and copies and not proposal.changes and proposal.operation.upper() in _OF_ROWS:
         message = f"the proposal changes rows ({proposal.operation}) without cdc actions, but {FEED} is true"
         yield message, "write the changed rows into change data files as well"
@@ -185,16 +185,16 @@ def _of_changes(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tup
 
 
 def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
-    known = {file.path for file in proposal.removes}
+    removed = {file.path for file in proposal.removes}
     for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
         yield from _of_file(file, statistics, rules.partitions)
         yield from _of_features(file, statistics, rules)
         # Other clients may have named a file of the table so.
-        if file.path not in known and file_path(file.path).absolute:
+        if file.path not in removed and file_path(file.path).absolute:
             yield f"{file.path!r} is not below the table's root", "write data files below the root"
         # Files that were written before may have columns that were dropped since, if columns are mapped.
-        is_new = file.data_change and file.path not in known and proposal.operation != RESTORE_TABLE
-        if file.path not in known and (file.data_change or known) and not proposal.restores:
+        is_new = file.data_change and file.path not in removed and proposal.operation != RESTORE_TABLE
+        if file.path not in removed and (file.data_change or removed) and not proposal.restores:
             yield from _of_new_path(file.path)
         if is_new and file.base_row_id is not None and not rules.tracks_rows:
             message = f"{file.path!r} has a row id, but the table lacks the feature {ROW_TRACKING}"
@@ -205,7 +205,7 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
             yield from _of_statistics(file, statistics, rules.columns)
         # Other clients may have written a file that gets another deletion vector, or comes back.
         unclustered = lacking_statistics(file, rules.clustering)
-        if unclustered is not None and file.path not in known and not proposal.restores:
+        if unclustered is not None and file.path not in removed and not proposal.restores:
             yield unclustered
 
 
@@ -228,8 +228,8 @@ def _of_statistics(
     file: AddFile, statistics: StatisticsSummary, columns: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
     if not statistics.columns <= columns:
-        known = {name.lower() for name in columns}
-        unknown = sorted(name for name in statistics.columns if name.lower() not in known)
+        present = {name.lower() for name in columns}
+        unknown = sorted(name for name in statistics.columns if name.lower() not in present)
         if unknown:
             message = f"{file.path!r} has the column {unknown[0]!r}, which is not in the table's schema"
             yield message, "add the column to the table first, by a proposal with metaData"

@@ -192,11 +192,11 @@ class VersionBuilder:
         """Refuses ids of removed fragments that indices still cover: these would hide the new rows."""
         if not self._index_section:
             return None
-        given = Bitmap([fragment.id for fragment in fragments if fragment.id])
-        if not given:
+        ids = Bitmap([fragment.id for fragment in fragments if fragment.id])
+        if not ids:
             return None
         entries = IndexSection.FromString(self._index_section).indices
-        used = Bitmap().union(*(given & (coverage(index) or Bitmap()) for index in entries))
+        used = Bitmap().union(*(ids & (coverage(index) or Bitmap()) for index in entries))
         if not used:
             return None
         return Invalid(

@@ -73,9 +73,9 @@ def _app_rolled_back(
     mark: AppMark, by: int, then: AppMark | None, to: int, before: tuple[tuple[int, int, int], ...] = ()
 ) -> AppMark:
     remaining = _folded_up_to(mark, to) if then is None else then.folded
-    gone = [(first, last, by) for first, last in less(mark.folded, remaining)]
+    left_out = [(first, last, by) for first, last in less(mark.folded, remaining)]
     before = before if then is None else then.rolled_back
-    return replace(mark, rolled_back=tuple(sorted((*gone, *before))[-MAX_ROLLED_BACK:]))
+    return replace(mark, rolled_back=tuple(sorted((*left_out, *before))[-MAX_ROLLED_BACK:]))
 
 
 def _by_versions(marks: Marks, by: int, to: int) -> Marks:
@@ -84,7 +84,7 @@ def _by_versions(marks: Marks, by: int, to: int) -> Marks:
     Those that a Restore up to version `to` left out are still missing.
     """
     kept = {
-        name: tuple(gone for gone in mark.rolled_back if gone[2] <= to) for name, mark in marks.apps.items()
+        name: tuple(part for part in mark.rolled_back if part[2] <= to) for name, mark in marks.apps.items()
     }
     apps = {name: _app_rolled_back(mark, by, None, to, kept[name]) for name, mark in marks.apps.items()}
     uuids = {uuid: restore for uuid, restore in marks.uuids_rolled_back.items() if restore <= to}

@@ -87,9 +87,9 @@ class Dropped:
         own = [noted for noted in self.branches if noted.branch == branch]
         for noted in (own, self.branches):
             offsets = [branch_note.offset_of(position.log) for branch_note in noted]
-            known = [offset for offset in offsets if offset is not None]
-            if known:
-                return max(known) >= position.offset
+            noted_offsets = [offset for offset in offsets if offset is not None]
+            if noted_offsets:
+                return max(noted_offsets) >= position.offset
         return False
 
     def after(self, older: Dropped | None) -> Dropped:
@@ -269,8 +269,8 @@ def _joined(branch: str, notes: Iterable[DroppedBranch]) -> DroppedBranch:
     own = [noted for noted in notes if noted.branch == branch]
     last: dict[LogId, Position] = {}
     for position in (position for noted in own for position in noted.positions):
-        known = last.pop(position.log, position)
-        last[position.log] = max(known, position, key=lambda at: at.offset)
+        noted_before = last.pop(position.log, position)
+        last[position.log] = max(noted_before, position, key=lambda at: at.offset)
     return replace(own[-1], positions=tuple(last.values())[-MOST_LOGS:])
 
 

@@ -62,10 +62,10 @@ def removed_rows(version: DeltaRows, target: ParquetTarget, rows: Mapping[str, B
     files = [version.files[version.numbers[path]] for path in sorted(rows)]
     removes = [replace(removal_of(file, data_change=True), stats=None) for file in files]
     deleted = {file.path: version.deleted_rows(file) | rows[file.path] for file in files}
-    left = [file for file in files if len(deleted[file.path]) < version.physical_rows(file)]
+    staying = [file for file in files if len(deleted[file.path]) < version.physical_rows(file)]
     if version.snapshot.metadata.is_on(DELETION_VECTORS):
-        return RemovedRows(removes, _with_vectors(version, left, deleted), rows)
-    return RemovedRows(removes, _copied(version, target, left, deleted), {})
+        return RemovedRows(removes, _with_vectors(version, staying, deleted), rows)
+    return RemovedRows(removes, _copied(version, target, staying, deleted), {})
 
 
 def _with_vectors(
@@ -111,7 +111,7 @@ def _copied(
 
 def _others(version: DeltaRows, file: AddFile, deleted: Bitmap) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a file that are not deleted, with the ids and versions that they keep."""
-    columns, kept, gone = version.schema.columns, version.kept_columns, numbers_of(deleted)
+    columns, kept, removed = version.schema.columns, version.kept_columns, numbers_of(deleted)
     uri = version.source.uri
     names = [*version.columns, *(column.field.name for column in kept)]
     for positions, batch in DataFile(version.source, live_rows(file)).positioned([*columns, *kept]):
@@ -120,4 +120,4 @@ def _others(version: DeltaRows, file: AddFile, deleted: Bitmap) -> Iterator[pa.R
             ids, versions = batch.columns[len(columns) :]
             arrays += [row_ids(file, positions, ids, uri), row_versions(file, versions, uri)]
         rows = pa.RecordBatch.from_arrays(arrays, names)
-        yield rows.filter(pa.array(~np.isin(positions, gone)))
+        yield rows.filter(pa.array(~np.isin(positions, removed)))

@@ -46,9 +46,9 @@ class DeltaRows:
         self.snapshot = snapshot
         self.files: list[AddFile] = sorted(snapshot.files.values(), key=lambda file: file.path)
         self._opened: tuple[int, DataFile] | None = None
-        taken = [name for name in _HIDDEN if name in self.columns]
-        if taken:
-            message = f"rows are not found in tables with a column {taken[0]}"
+        conflicting = [name for name in _HIDDEN if name in self.columns]
+        if conflicting:
+            message = f"rows are not found in tables with a column {conflicting[0]}"
             raise InvalidError(message, where=source.uri, hint="rename the column")
 
     @property

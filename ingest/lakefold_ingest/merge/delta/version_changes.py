@@ -73,12 +73,12 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         older = _by_number(matched)
         for number in self.files_with(keys):
             file = self.files[number]
-            known = before.numbers.get(file.path)
-            deleted = None if known is None else self._deleted_since(before, before.files[known], file)
-            if known is None or deleted is None:
+            old = before.numbers.get(file.path)
+            deleted = None if old is None else self._deleted_since(before, before.files[old], file)
+            if old is None or deleted is None:
                 unread.append(number)
-            elif known in older:
-                positions, row_ids, choices = older[known]
+            elif old in older:
+                positions, row_ids, choices = older[old]
                 live = ~np.isin(positions, deleted)
                 addresses = (np.uint64(number) << np.uint64(OFFSET_WIDTH)) + positions[live].astype(np.uint64)
                 kept.append((addresses, row_ids[live], choices[live]))
@@ -96,8 +96,8 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         """Returns the rows of a file that were deleted since, None if deleted ones are back."""
         if older.key == newer.key:
             return np.empty(0, np.uint32)
-        known, now = before.deleted_rows(older), self.deleted_rows(newer)
-        return numbers_of(now - known) if known <= now else None
+        then, now = before.deleted_rows(older), self.deleted_rows(newer)
+        return numbers_of(now - then) if then <= now else None
 
     def write(self, target: Target, batch: MergeBatch, changes: RowChanges) -> Envelope:
         """See `ReadVersion.write`."""
@@ -143,13 +143,13 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
     ) -> Sequence[ChangeFile]:
         moved = [rewriting.rows.addresses for rewriting in changes.rewritings]
         before = np.sort(np.concatenate([np.empty(0, np.uint64), *moved]))
-        gone = np.setdiff1d(changes.deleted, before)
+        deleted = np.setdiff1d(changes.deleted, before)
         after = replace(rows, inserted=np.empty(0, np.int64))
         new = replace(rows, rewritings=())
         return change_files(
             target.fitted(),
             [
-                (ChangeType.DELETE, rows_before(self, gone)),
+                (ChangeType.DELETE, rows_before(self, deleted)),
                 (ChangeType.UPDATE_PREIMAGE, rows_before(self, before)),
                 (ChangeType.UPDATE_POSTIMAGE, map(target.fitting.apply, after.batches())),
                 (ChangeType.INSERT, map(target.fitting.apply, new.batches())),

@@ -102,8 +102,8 @@ class FragmentRanges:
             for number, ranges in self._seen.items():
                 fragment = self._fragments[number]
                 name, deletions = self._name(fragment), fragment.deletion_file.SerializeToString()
-                known = _known.get(name)
-                if ranges is not None and (known is None or known.deletions):
+                kept = _known.get(name)
+                if ranges is not None and (kept is None or kept.deletions):
                     _known[name] = _Known(tuple(ranges), deletions)
             while len(_known) > MOST_KEPT:
                 _known.popitem(last=False)
@@ -111,22 +111,22 @@ class FragmentRanges:
     def _widen(self, number: int, ranges: Sequence[Range | None]) -> None:
         """Adds the ranges of some rows of a fragment. If one of them is None, the fragment gets no ranges."""
         present = [each for each in ranges if each is not None]
-        known = self._seen.setdefault(number, present)
-        if known is None or len(present) < len(ranges):
+        widest = self._seen.setdefault(number, present)
+        if widest is None or len(present) < len(ranges):
             self._seen[number] = None
         else:
-            pairs = zip(known, present, strict=True)
+            pairs = zip(widest, present, strict=True)
             self._seen[number] = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs]
 
     def _of(self, fragment: DataFragment) -> Sequence[Range] | None:
         name = self._name(fragment)
         with _lock:
-            known = _known.get(name)
-            if known is None:
+            kept = _known.get(name)
+            if kept is None:
                 return None
             _known.move_to_end(name)
-        is_same = known.deletions == fragment.deletion_file.SerializeToString()
-        return known.ranges if is_same or not known.deletions else None
+        is_same = kept.deletions == fragment.deletion_file.SerializeToString()
+        return kept.ranges if is_same or not kept.deletions else None
 
     def _name(self, fragment: DataFragment) -> Name:
         return self.table.source.uri, self._ids, tuple(file.path for file in fragment.files)

@@ -39,8 +39,8 @@ def matched_again(
     `matched`: those of an older version with the same columns, `older`: its fragments.
     """
     changed = {each.id: each for each in map(DataFragment.FromString, table.state.fragments.unlike(older))}
-    known = older.get(changed.keys())
-    fewer = {number for number, each in known.items() if _has_files(changed[number], each)}
+    before = older.get(changed.keys())
+    fewer = {number for number, each in before.items() if _has_files(changed[number], each)}
     unread = {number: each for number, each in changed.items() if number not in fewer}
     rows = sum(each.physical_rows for each in unread.values())
     if rows > MOST_CHANGED * table.state.fragments.physical_rows:

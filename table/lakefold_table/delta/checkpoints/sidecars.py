@@ -77,11 +77,11 @@ def v2_checkpoint(
     for name, files in ((AddFile.NAME, snapshot.files.values()), (RemoveFile.NAME, tombstones)):
         for run in _runs(files):
             key = name, run[0].path
-            known = before.get(key)
-            if known is None or known.form != form or known.files != run:
-                known, file = _written(name, run, form, now_ms)
+            stored = before.get(key)
+            if stored is None or stored.form != form or stored.files != run:
+                stored, file = _written(name, run, form, now_ms)
                 new.append(file)
-            runs[key] = known
+            runs[key] = stored
     sidecars = [run.sidecar for run in runs.values()]
     actions: list[Action] = [
         CheckpointMetadata(snapshot.version),

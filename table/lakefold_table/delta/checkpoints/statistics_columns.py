@@ -98,8 +98,8 @@ def column_type(column: TypedColumn) -> Any:  # noqa: ANN401 - an Arrow type
 
     if column.fields:
         return pa.struct([(each.name, column_type(each)) for each in column.fields])
-    known = arrow_type(column.kind)
-    return pa.string() if known is None else known
+    kind = arrow_type(column.kind)
+    return pa.string() if kind is None else kind
 
 
 def arrow_column(column: TypedColumn, files: Sequence[AddFile]) -> Any:  # noqa: ANN401 - an Arrow array

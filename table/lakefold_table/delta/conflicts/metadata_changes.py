@@ -129,10 +129,10 @@ def _widened(before: TableMetadata, after: TableMetadata) -> Iterator[str]:
     """Yields the names of the columns at the top that got a wider type, or have one in arrays and maps."""
     old = {column.path: column for column in all_columns(before)}
     for column in all_columns(after):
-        known = old.get(column.path)
-        if known is None or len(column.path) > 1 or known.kinds == column.kinds:
+        former = old.get(column.path)
+        if former is None or len(column.path) > 1 or former.kinds == column.kinds:
             continue
-        if not unrecorded(known, column, after):
+        if not unrecorded(former, column, after):
             yield column.name
 
 
@@ -141,9 +141,9 @@ def _with_types(before: TableMetadata, after: TableMetadata, names: Collection[s
     if not names:
         return after.schema_text
     old, new = (parse_object(each.schema_text.encode(), "schemaString") for each in (before, after))
-    known = {each["name"]: each for each in old["fields"] if each["name"] in names}
+    former = {each["name"]: each for each in old["fields"] if each["name"] in names}
     fields = [
-        _with_type(each, known[each["name"]]) if each["name"] in known else each for each in new["fields"]
+        _with_type(each, former[each["name"]]) if each["name"] in former else each for each in new["fields"]
     ]
     return to_json({**new, "fields": fields})
 
@@ -184,10 +184,10 @@ def merged(
             configuration.pop(name, None)
     described = {name: getattr(present, name) for name in _DESCRIPTION}
     for name in _DESCRIPTION:
-        ours, known = getattr(proposed, name), getattr(read, name)
-        if ours != known and described[name] not in (known, ours):
+        ours, base = getattr(proposed, name), getattr(read, name)
+        if ours != base and described[name] not in (base, ours):
             both.add(name)
-        described[name] = described[name] if ours == known else ours
+        described[name] = described[name] if ours == base else ours
     schema = _merged_schemas(read.schema_text, proposed.schema_text, present.schema_text)
     if isinstance(schema, frozenset):
         both |= schema
@@ -210,8 +210,8 @@ def _undone(present: TableMetadata, changes: Sequence[MetadataChange]) -> TableM
     schema = parse_object(present.schema_text.encode(), "schemaString")
     fields = [each for each in schema["fields"] if each["name"] not in added]
     text = present.schema_text if not added else to_json({**schema, "fields": fields})
-    known = {name: described.get(name, getattr(present, name)) for name in _DESCRIPTION}
-    return replace(present, configuration=configuration, schema_text=text, **known)
+    description = {name: described.get(name, getattr(present, name)) for name in _DESCRIPTION}
+    return replace(present, configuration=configuration, schema_text=text, **description)
 
 
 def _merged_schemas(read: str, proposed: str, present: str) -> str | frozenset[str]:
@@ -223,12 +223,12 @@ def _merged_schemas(read: str, proposed: str, present: str) -> str | frozenset[s
     ours, theirs = _added(read, proposed), _added(read, present)
     if ours is None or theirs is None:
         return frozenset({"the schema"})
-    known = {each["name"].lower(): each for each in theirs}
-    both = {each["name"] for each in ours if known.get(each["name"].lower(), each) != each}
+    added_by_others = {each["name"].lower(): each for each in theirs}
+    both = {each["name"] for each in ours if added_by_others.get(each["name"].lower(), each) != each}
     if both:
         return frozenset(both)
     schema = parse_object(present.encode(), "schemaString")
-    more = [each for each in ours if each["name"].lower() not in known]
+    more = [each for each in ours if each["name"].lower() not in added_by_others]
     return to_json({**schema, "fields": [*schema["fields"], *more]})
 
 
@@ -266,11 +266,11 @@ def _added(before: str, after: str) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(old, list) or not isinstance(new, list):
         return None
-    left: list[Any] = list(old)
+    remaining: list[Any] = list(old)
     added: list[dict[str, Any]] = []
     for each in new:
-        if left and each == left[0]:
-            left.pop(0)
+        if remaining and each == remaining[0]:
+            remaining.pop(0)
         elif (
             not isinstance(each, dict)
             or each.get("nullable") is not True
@@ -280,4 +280,4 @@ def _added(before: str, after: str) -> list[dict[str, Any]] | None:
             return None
         else:
             added.append(each)
-    return None if left else added
+    return None if remaining else added

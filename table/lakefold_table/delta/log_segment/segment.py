@@ -103,8 +103,8 @@ def _commits(
     by_start: dict[int, LogFile] = {}
     for file in files:
         if file.kind in (LogFileKind.COMMIT, LogFileKind.COMPACTED) and file.end <= end:
-            known = by_start.get(file.version)
-            if known is None or file.end > known.end:
+            longest = by_start.get(file.version)
+            if longest is None or file.end > longest.end:
                 by_start[file.version] = file
     chosen = []
     version = start

@@ -50,8 +50,8 @@ class FileValues:
         """
         kind = self._types[name]
         if name in self._partitions:
-            known, text = self._partition(name)
-            if known and text is None:
+            is_known, text = self._partition(name)
+            if is_known and text is None:
                 return None
             exact = parsed_value(text, kind) if text is not None else None
             return exact, _greatest(exact, kind)
@@ -61,8 +61,8 @@ class FileValues:
     def may_be_null(self, name: str, *, is_null: bool) -> bool:
         """Returns whether the column can have a null, or a value that is none."""
         if name in self._partitions:
-            known, text = self._partition(name)
-            return not known or (text is None) is is_null
+            is_known, text = self._partition(name)
+            return not is_known or (text is None) is is_null
         nulls, rows = self._statistic("nullCount", name), self._stats().get("numRecords")
         if not is_long(nulls) or not is_long(rows):
             return True

@@ -110,12 +110,12 @@ def rows_after(moves: Iterable[RowMove], rows: Bitmap, deleted: Bitmap) -> tuple
     numbers = numbers_of(rows - deleted)
     index = live_ranks(numbers, deleted)
     by_target: dict[str, Bitmap] = {}
-    left = np.ones(len(numbers), dtype=np.bool_)
+    not_moved = np.ones(len(numbers), dtype=np.bool_)
     for move in moves:
         inside = (index >= move.first) & (index < move.first + move.count)
         if not inside.any():
             continue
-        left &= ~inside
+        not_moved &= ~inside
         moved = bitmap_of((index[inside] - move.first + move.start).astype(np.uint32))
         by_target[move.target] = by_target.get(move.target, Bitmap()) | moved
-    return by_target, bitmap_of(numbers[left]) | (rows & deleted)
+    return by_target, bitmap_of(numbers[not_moved]) | (rows & deleted)

@@ -117,12 +117,12 @@ def _kinds(kind: Any) -> tuple[dict[str, str], list[list[Any]], set[str]]:  # no
     kinds: dict[str, str] = {}
     structs: list[list[Any]] = []
     required = set[str]()
-    left = [("", kind)]
-    while left:
-        part, current = left.pop()
+    unread = [("", kind)]
+    while unread:
+        part, current = unread.pop()
         kinds[part] = _name_of(current)
         if isinstance(current, dict):
-            left.extend((part_in(part, name), current[name]) for name in reversed(PARTS) if name in current)
+            unread.extend((part_in(part, name), current[name]) for name in reversed(PARTS) if name in current)
             required |= {part_in(part, name) for name, flag in _NULLS.items() if current.get(flag) is False}
             if isinstance(current.get("fields"), list):
                 structs.append(current["fields"])

@@ -98,8 +98,8 @@ class DependentExpression:
         named = _paths_in(self.text)
         if named is None or _OTHER_NAMES.search(self.text):
             return ""
-        known = {*columns, *_WORDS}
-        return next((".".join(path) for path in named.paths if path[0] not in known), "")
+        meant = {*columns, *_WORDS}
+        return next((".".join(path) for path in named.paths if path[0] not in meant), "")
 
 
 def expressions_of(metadata: TableMetadata) -> tuple[DependentExpression, ...]:
@@ -151,8 +151,8 @@ def dependent_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, s
     Expressions that the table gets at the same time are about the new columns. Raises `DamagedError` if there
     is no schema.
     """
-    known = {each.name for each in expressions_of(before)}
-    kept = [each for each in expressions_of(after) if each.name in known]
+    names_before = {each.name for each in expressions_of(before)}
+    kept = [each for each in expressions_of(after) if each.name in names_before]
     if not kept:
         return None
     now = {column.name.lower() for column in all_columns(after)}

@@ -190,11 +190,11 @@ def _of_partitions(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> 
 
 
 def _of_row_ids(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
-    taken = {_stored_name(column, metadata).lower(): column.name for column in columns if not column.path[1:]}
+    users = {_stored_name(column, metadata).lower(): column.name for column in columns if not column.path[1:]}
     for key in MATERIALIZED:
         name = metadata.configuration.get(key)
         if name:
-            other = taken.setdefault(name.lower(), key)
+            other = users.setdefault(name.lower(), key)
             if other != key:
                 yield f"{key} is {name!r}, which is the name of {other!r} as well", "choose another name"
 
@@ -203,7 +203,7 @@ def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Ite
     mode = metadata.configuration.get(MAPPING_MODE)
     if mode not in ("id", "name"):
         yield f"{MAPPING_MODE} is {mode!r}", "set it to name, id or none"
-    taken: dict[tuple[str, object], str] = {}
+    users: dict[tuple[str, object], str] = {}
     highest = 0
     for column in columns:
         number, physical = column.keys.get(MAPPED_ID), column.keys.get(PHYSICAL_NAME)
@@ -214,7 +214,7 @@ def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Ite
             yield f"the {MAPPED_ID} of the column {column.name!r} is {number}, beyond 32 bits", _FOLLOW
         stored = (*column.path[:-1], physical)
         for what, key in ((MAPPED_ID, number), (PHYSICAL_NAME, stored)):
-            other = taken.setdefault((what, key), column.name)
+            other = users.setdefault((what, key), column.name)
             if other != column.name:
                 yield f"the columns {other!r} and {column.name!r} have one {what}", _FOLLOW
         highest = max(highest, number)
@@ -293,9 +293,9 @@ def _unfit_column(
 
 def new_columns(before: TableMetadata, after: TableMetadata) -> Iterator[SchemaColumn]:
     """Yields the columns that a table gets, without the fields in them. Raises as `columns_of_both`."""
-    known = {now.path for _, now in columns_of_both(before, after)}
+    present = {now.path for _, now in columns_of_both(before, after)}
     for column in all_columns(after):
-        if column.path not in known and (not column.path[1:] or column.path[:-1] in known):
+        if column.path not in present and (not column.path[1:] or column.path[:-1] in present):
             yield column
 
 
@@ -338,8 +338,8 @@ def _by_identity(metadata: TableMetadata, before: TableMetadata) -> Mapping[obje
 def _partitions(metadata: TableMetadata) -> tuple[str, ...]:
     """Returns the names under which files give the values of partition columns: they outlast a renaming."""
     columns = {column.path: column for column in all_columns(metadata)}
-    known = ((name, columns.get((name,))) for name in metadata.partition_columns)
-    return tuple(name if column is None else _stored_name(column, metadata) for name, column in known)
+    by_name = ((name, columns.get((name,))) for name in metadata.partition_columns)
+    return tuple(name if column is None else _stored_name(column, metadata) for name, column in by_name)
 
 
 def _stored_name(column: SchemaColumn, metadata: TableMetadata) -> str:

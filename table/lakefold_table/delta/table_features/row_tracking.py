@@ -74,11 +74,11 @@ class RowIds:
         Its statistics have the number of its rows, which `proposal_fault` checks. `is_restored`: a proposal
         that restores an earlier version adds it, so its rows have ids, which no tombstone may name any more.
         """
-        known = self._ids(file)
-        if known is None and is_restored and self._was_given(file):
+        ids = self._ids(file)
+        if ids is None and is_restored and self._was_given(file):
             return file
-        if known is not None:
-            return replace(file, base_row_id=known[0], default_row_commit_version=known[1])
+        if ids is not None:
+            return replace(file, base_row_id=ids[0], default_row_commit_version=ids[1])
         base = self._highest + 1
         self._highest += statistics_of(file).stored_rows or 0
         return replace(file, base_row_id=base, default_row_commit_version=self._version)

@@ -37,10 +37,10 @@ def is_simple(kind: str) -> bool:
 
 def arrow_type(kind: str) -> Any | None:  # noqa: ANN401 - an Arrow type
     """Returns Arrow's type for a simple type, None if there is no type of this name."""
-    known = _arrow_types().get(kind)
-    digits = decimal_digits(kind) if known is None else None
+    simple = _arrow_types().get(kind)
+    digits = decimal_digits(kind) if simple is None else None
     if digits is None:
-        return known
+        return simple
     import pyarrow as pa
 
     return pa.decimal128(*digits)

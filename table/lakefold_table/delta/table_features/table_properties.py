@@ -184,18 +184,20 @@ def _checked(name: str, text: str) -> tuple[str, str]:
     for fixed, hint in _NOT_SET.items():
         if lowered == fixed.lower():
             raise InvalidError("a writer does not set this property", where=name, hint=hint)
-    known = _BY_NAME[_known(name, (each.name for each in PROPERTIES), PREFIX)]
-    if not known.fits(text):
-        raise InvalidError(f"{text!r} is none of its values", where=name, hint=f"give {known.values}")
-    return known.name, text
+    rule = _BY_NAME[_known(name, (each.name for each in PROPERTIES), PREFIX)]
+    if not rule.fits(text):
+        raise InvalidError(f"{text!r} is none of its values", where=name, hint=f"give {rule.values}")
+    return rule.name, text
 
 
 def _known(name: str, names: Iterable[str], prefix: str) -> str:
     """Returns the one of the names that this is, in any case. Raises `InvalidError` with the nearest."""
-    known = {each.removeprefix(prefix).lower(): each for each in names}
-    given = name[len(prefix) :].lower()
-    if given in known:
-        return known[given]
-    near = get_close_matches(given, known, n=1)
-    hint = f"do you mean {known[near[0]]}?" if near else f"the known ones are {', '.join(known.values())}"
+    by_lower = {each.removeprefix(prefix).lower(): each for each in names}
+    lowered = name[len(prefix) :].lower()
+    if lowered in by_lower:
+        return by_lower[lowered]
+    near = get_close_matches(lowered, by_lower, n=1)
+    hint = (
+        f"do you mean {by_lower[near[0]]}?" if near else f"the known ones are {', '.join(by_lower.values())}"
+    )
     raise InvalidError("Delta tables have no such property", where=name, hint=hint)

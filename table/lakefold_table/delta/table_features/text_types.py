@@ -116,9 +116,9 @@ class _Parser:
         if self._follows("<"):
             yield from self._contents(name, path, depth - 1)
             return
-        known = text_type(name)
-        if known is not None:
-            yield path, known
+        kind = text_type(name)
+        if kind is not None:
+            yield path, kind
         elif name.startswith(("char", "varchar")):
             raise ValueError(name)
 

@@ -204,18 +204,18 @@ class Footprint:
             for old, moved in zip(rewrite.groups, rewrite.moved or (), strict=True)
             if not old.isdisjoint(self.touched)
         ]
-        gone = NO_IDS.union(*(old for old, _ in groups))
+        replaced = NO_IDS.union(*(old for old, _ in groups))
         new = {
             number: files
             for _, moved in groups
             for number, files in moved.new.items()
             if rows is None or number in rows
         }
-        values = NO_IDS.union(*(self.values.get(number, NO_IDS) for number in gone))
+        values = NO_IDS.union(*(self.values.get(number, NO_IDS) for number in replaced))
         return replace(
             self,
-            touched=(self.touched - gone) | new.keys(),
-            removed=self.removed - gone,
+            touched=(self.touched - replaced) | new.keys(),
+            removed=self.removed - replaced,
             files={**self.files, **new},
             rows={**(self.rows or {}), **(dict.fromkeys(new, every_row()) if rows is None else rows)},
             values={**self.values, **dict.fromkeys(new, values)} if values else self.values,

@@ -157,12 +157,14 @@ def _named(transaction: Transaction) -> tuple[Sequence[DataFragment], Sequence[i
     return transaction.update.updated_fragments, transaction.update.removed_fragment_ids
 
 
-def _name_instead(transaction: Transaction, gone: frozenset[int], fragments: Iterable[DataFragment]) -> None:
+def _name_instead(
+    transaction: Transaction, replaced: frozenset[int], fragments: Iterable[DataFragment]
+) -> None:
     """Replaces fragments that are gone in a Delete or an Update by those that have their rows now."""
     updated, removed = _named(transaction)
     staying, keeping = (
-        [fragment for fragment in updated if fragment.id not in gone],
-        [number for number in removed if number not in gone],
+        [fragment for fragment in updated if fragment.id not in replaced],
+        [number for number in removed if number not in replaced],
     )
     both = [*staying, *fragments]
     if transaction.HasField("delete"):

@@ -101,13 +101,13 @@ def marked(
             return rows
         new: list[DataFragment] = []
         for index, fragment in enumerate(group.new_fragments):
-            gone = rows.get(fragment.id)
-            if gone is None:
+            deleted = rows.get(fragment.id)
+            if deleted is None:
                 new.append(fragment)
-            elif len(gone) == fragment.physical_rows:
+            elif len(deleted) == fragment.physical_rows:
                 emptied.setdefault(number, {})[index] = fragment.physical_rows
             else:
-                changed, file = with_deletions(fragment, gone, table.version - 1)
+                changed, file = with_deletions(fragment, deleted, table.version - 1)
                 new.append(changed)
                 files.append(file)
         complete.append(Group(old_fragments=group.old_fragments, new_fragments=new) if rows else group)
