@@ -72,12 +72,12 @@ def command(
     """List the versions of TABLE, newest first; --from and --to are included.
 
     Each line shows the operation, the positions in the log that were folded into the version, the batches of
-    each app, the rows and files that were added (+) and removed (-), and the seconds from the log time of the
-    last entry until the version was visible, and the properties that its writer had it record, if there are
-    some (of Delta tables, userMetadata). A row that an update replaced counts as removed and added, a row
-    that a compaction moved as neither. A version of another client has no positions. A dash is shown if a
-    number can't be computed because the version before was removed. A terminal that is too narrow gets
-    shortened names and positions; --json and a pipe get them complete.
+    each app, the rows and files that were added (+) and removed (-), the seconds from the log time of the
+    last entry until the version was visible, and the properties that its writer had it record, if it has any
+    (of Delta tables, userMetadata). A row that an update replaced counts as removed and added, a row that a
+    compaction moved as neither. A version of another client has no positions. A dash is shown if a number
+    can't be computed because the version before was removed. A terminal that is too narrow gets shortened
+    names and positions; --json and a pipe get them complete.
 
     "append x12, delete x3" is a version that was made from several kinds of entries; other clients see one
     update. An insert is an update that only inserted rows. "adopted", "rebound", "detached" and "restored"

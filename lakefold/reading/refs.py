@@ -28,7 +28,7 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
     """List the branches of TABLE, and its tags with the versions that they name.
 
     A tag named lakefold-consumer-NAME keeps the versions that this consumer hasn't read; `lakefold consumers`
-    moves it. Any Lance client can create tags and branches, as pylance by ds.tags.create("release-3", 12).
+    moves it. `lakefold tag` and `lakefold branch` create tags and branches, and so can other Lance clients.
     """
     from lakefold_reader.opening import open_branch
     from lakefold_reader.versions.branches import main_and_branch

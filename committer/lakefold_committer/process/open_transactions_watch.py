@@ -116,7 +116,7 @@ class OpenTransactionsWatch:
             except LakefoldError as error:
                 # The partitions report whether a broker answers; any other error is logged once.
                 if str(error) != self._unanswered:
-                    LOG.warning("open transactions not known", error=str(error))
+                    LOG.warning("it is not known which transactions are open", error=str(error))
                 self._unanswered = str(error)
             else:
                 self._unanswered = ""

@@ -155,9 +155,8 @@ class OutcomeIndex:
             # A client may send many names of tables that don't exist. They must not block all worker threads.
             if not self._reading_all.acquire(timeout=LONGEST_WAIT_S):
                 where = f"{self._topics.outcomes}/{self._partition}"
-                raise RetryError(
-                    "the outcomes are being read", where=where, hint="none needed: the committer tries again"
-                )
+                hint = "nothing has to be done: the committer tries again"
+                raise RetryError("the outcomes are being read", where=where, hint=hint)
             try:
                 self._read_all()
             finally:

@@ -80,7 +80,7 @@ def publish_move(
         if published is Published.OURS:
             return Moved(publication.version, marks.table_id, marks.moves[-1], table_format.name)
     raise RetryError(
-        f"other clients published a version first, {ATTEMPTS} times", where=uri, hint="call it again"
+        f"other clients published a version first, {ATTEMPTS} times", where=uri, hint="try again"
     )
 
 

@@ -131,7 +131,7 @@ class MetricsAddress:
     def __post_init__(self) -> None:
         if not 0 < self.port < 2**16:
             raise InvalidError(
-                f"{self.port} is not a port", where="metrics_port", hint="give one below 65536"
+                f"{self.port} is not a port", where="metrics_port", hint="give a number from 1 to 65535"
             )
 
 

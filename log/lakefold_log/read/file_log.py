@@ -104,7 +104,8 @@ def _whole(file: BinaryIO, name: str) -> bytes:
     while part := file.read(_CHUNK):
         size += len(part)
         if size > MAX_FILE_BYTES:
-            raise InvalidError(f"larger than {MAX_FILE_BYTES} bytes", where=name, hint="split it")
+            message = f"it is larger than {MAX_FILE_BYTES:,} bytes"
+            raise InvalidError(message, where=name, hint="split it into several files")
         parts.append(part)
     return b"".join(parts)
 

@@ -248,7 +248,9 @@ class Proposer(Closing):
         deadline = time.monotonic() + self._timeout_s
         while True:
             if self._closed.is_set():
-                raise StopError("this producer is closed", where=self.topic.name, hint="make a new one")
+                raise StopError(
+                    "this producer is closed", where=self.topic.name, hint="create another producer"
+                )
             try:
                 return hand_over()
             except BufferError as caught:

@@ -394,9 +394,8 @@ class Reporter(Closing):
 
     def _check_held(self) -> None:
         if not self._held():
-            raise FencedError(
-                "the partition was given to another process", where=self._where, hint="this one releases it"
-            )
+            hint = "nothing has to be done: this process stops folding it"
+            raise FencedError("the partition was given to another process", where=self._where, hint=hint)
 
     def _hangs(self) -> bool:
         """Returns whether brokers hold outcomes back although the session has ended the open transaction."""

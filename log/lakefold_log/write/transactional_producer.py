@@ -240,7 +240,8 @@ class Session:
         if error.code() in _FORGOTTEN:
             # This is fatal for the producer. The next producer finds out what the broker still has.
             text = f"{doing}: the broker lost what was sent: {error.str()} ({error.name()})"
-            return refusal or RetryError(text, where=self._where, hint="a new session checks what is left")
+            hint = "nothing has to be done: a new session checks what the broker still has"
+            return refusal or RetryError(text, where=self._where, hint=hint)
         return refusal or error_of(error, doing, self._where)
 
     def _refusal(self, error: KafkaError, doing: str) -> LakefoldError | None:

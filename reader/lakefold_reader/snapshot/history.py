@@ -84,9 +84,8 @@ def history_of(
     last = numbers[-1] if to_version is None else within("to_version", to_version)
     first = numbers[0] if from_version is None else within("from_version", from_version)
     if first > last:
-        raise InvalidError(
-            f"there is no version between {first} and {last}", hint="from is the older end, to the newer"
-        )
+        hint = "name the oldest version to list as from, and the newest as to"
+        raise InvalidError(f"there is no version between {first} and {last}", hint=hint)
     chosen = [number for number in reversed(numbers) if first <= number <= last]
     if not chosen:
         raise missing(source, last)

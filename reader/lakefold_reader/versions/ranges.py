@@ -26,14 +26,15 @@ def checked_range(source: Source, after: int, to: int | None) -> tuple[int, int]
         raise InvalidError(
             f"there is no version after {after} and up to {last}",
             where=source.uri,
-            hint="the first number is that of the version seen last, the second that of the last one to see",
+            hint="give the version after which to begin first, then the last version to read",
         )
     existing = set(numbers)
-    gone = next((number for number in range(min(after + 1, last), last + 1) if number not in existing), None)
+    needed = range(min(after + 1, last), last + 1)
+    removed = next((number for number in needed if number not in existing), None)
     if last > numbers[-1]:
         raise missing(source, last)
-    if gone is not None:
-        raise expired(source, f"version {gone} is gone: it was cleaned up")
+    if removed is not None:
+        raise expired(source, f"version {removed} is gone: it was cleaned up")
     return after, last
 
 
