@@ -92,7 +92,7 @@ def link_of(state: State) -> Link:
 
 
 def link_of_summary(summary: VersionSummary) -> Link:
-    """Like `link_of`, with a digest instead of the marks. Compare it only with that of another summary."""
+    """Returns what `link_of` returns, with a digest of the marks. Compare it only with that of a summary."""
     made_here = is_own(summary.properties, summary.version)
     return Link(
         uuid=summary.uuid,

@@ -314,9 +314,8 @@ class DeltaDraft:
     def _keeps_files(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether files stay that the table has before a proposal."""
         removed = {file.path for file in proposal.removes} | self._files.removed.keys()
-        return bool(self._files.added.keys() - removed) or any(
-            True for _ in self._stored_files(besides=removed)
-        )
+        staying = self._files.added.keys() - removed
+        return bool(staying) or any(True for _ in self._stored_files(besides=removed))
 
     def _stored_files(self, besides: Collection[str] = ()) -> Iterator[AddFile]:
         """Yields the files of the version before, without those at the paths `besides`."""

@@ -57,9 +57,9 @@ def value_of(text: str, kind: str) -> Any | None:  # noqa: ANN401 - a value that
 
 
 def value_to_read(text: str, kind: str) -> Any | None:  # noqa: ANN401 - a value that Arrow takes
-    """Like `value_of`, and takes what Spark casts as well: 0 and 1 as booleans, times without seconds.
+    """Returns what `value_of` returns, and of more texts: 0 and 1 as booleans, times without seconds.
 
-    Other clients may have written these (Delta fact 8.6). A proposal may not.
+    Spark casts these too, so other clients may have written them (Delta fact 8.6). A proposal may not.
     """
     if kind == "boolean":
         text = {"0": "false", "1": "true"}.get(text, text)
