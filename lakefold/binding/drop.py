@@ -43,7 +43,7 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     versions, then the other files. If the command is interrupted, run it again to continue, or keep a table
     that still exists by `lakefold adopt --keep`.
     """
-    from lakefold.binding.drop_table import condemn, existing_branches, known_dropped, remove
+    from lakefold.binding.drop_table import existing_branches, known_dropped, publish_dropped, remove
     from lakefold_table.uri import canonical
 
     uri, options = canonical(table), settings.storage_options
@@ -58,7 +58,7 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
     else:
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
-        branches = condemn(uri, options)
+        branches = publish_dropped(uri, options)
     newest = _version(branches)
     remove(uri, branches, options, _print_progress)
     if as_json:

@@ -3,7 +3,7 @@
 The note records for each log up to which position it was folded into the table. That is read from the marks,
 or from the outcomes if the table was deleted by other means.
 
-A drop is decided by publishing a version: `condemn` publishes a version that says so, under the
+A drop is decided by publishing a version that says so: `publish_dropped` publishes it, under the
 same condition as any other version. If another process binds or folds the table at the same time, one of the
 two loses that version and then reads what the other has written. So nothing that was read before a prompt
 counts.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId, Position
 
 _ROUNDS = 20
-"""How often the branches are listed again, to condemn those that were created meanwhile."""
+"""How often the branches are listed again, to drop those that were created meanwhile."""
 
 
 def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
@@ -67,29 +67,28 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     return (*deleted_before(open_storage(uri, storage_options)), *existing)
 
 
-def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
+def publish_dropped(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
     """Publishes a version of each branch that says that the table is dropped.
 
     From then on committers refuse proposals for it, and `lakefold adopt` refuses to bind it. Returns the same
     as `existing_branches`. Raises `PreconditionError` if a branch is bound to a log now, and what
-    `publish_move` raises. `lakefold adopt --keep` binds the branches again that were condemned before an
-    error.
+    `publish_move` raises. `lakefold adopt --keep` binds the branches again that were dropped before an error.
     """
     existing_branches(uri, storage_options)
     deleted = deleted_before(open_storage(uri, storage_options))
-    condemned: dict[str, DroppedBranch] = {}
+    dropped: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
-        missing = [name for name in branch_names(uri, storage_options) if name not in condemned]
+        missing = [name for name in branch_names(uri, storage_options) if name not in dropped]
         if not missing:
-            branches = sorted(condemned.items(), key=lambda item: not item[0])
+            branches = sorted(dropped.items(), key=lambda item: not item[0])
             return (*deleted, *(branch for _, branch in branches))
         for branch in missing:
-            condemned[branch] = _condemned(uri, branch, storage_options)
+            dropped[branch] = _with_last_version(uri, branch, storage_options)
     message = "other clients create branches while the table is dropped"
     raise RetryError(message, where=uri, hint="run the command again")
 
 
-def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
+def _with_last_version(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
     def decide(table: FoldedTable) -> Rebinding:
         _check_unbound(table.marks, table.uri)
         return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
@@ -160,12 +159,12 @@ def remove(
     storage_options: Mapping[str, str],
     progress: Callable[[int], None],
 ) -> None:
-    """Removes the files of a condemned table and leaves the note. Continues a removal that was interrupted.
+    """Removes the files of a dropped table and leaves the note. Continues a removal that was interrupted.
 
     Notes inside its folder, of tables that were stored there and dropped before, are copied into its note.
 
     On a local disk its folder is renamed first, in a single step. Then it is verified that the renamed folder
-    is the condemned table; if not, it is renamed back. In a bucket the objects are checked before the first
+    is the dropped table; if not, it is renamed back. In a bucket the objects are checked before the first
     version is removed, and again before the first other object is.
 
     Raises `PreconditionError` if it is another table, or if other tables are stored inside its folder.
@@ -204,7 +203,7 @@ def _remove_folder(uri: str, branches: tuple[DroppedBranch, ...], before: Droppe
 
 
 def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
-    """Removes the renamed folder if it holds the condemned table and no other table.
+    """Removes the renamed folder if it holds the dropped table and no other table.
 
     Otherwise the note of `earlier` drops is written again, because this table was not dropped, and
     `PreconditionError` is raised.
@@ -214,7 +213,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
         return
     if not removing.condemned:
         try:
-            _check_condemned(uri, aside)
+            _check_is_dropped(uri, aside)
             check_alone(canonical(aside), [branch.branch for branch in removing.branches], {})
         except PreconditionError as error:
             write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
@@ -224,7 +223,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
     shutil.rmtree(aside)
 
 
-def _check_condemned(uri: str, folder: Path) -> None:
+def _check_is_dropped(uri: str, folder: Path) -> None:
     moved = canonical(folder)
     tables = [_opened(moved, branch, {}) for branch in branch_names(moved, {})]
     if not all(table.marks.dropped for table in tables if table.state is not None):

@@ -38,7 +38,7 @@ class VersionChoice:
 
         return in_its_format(open_source(table, storage_options), self._find)
 
-    def find_nameable(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
+    def find_with_refs(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
         """Returns the version of a table that can have tags and branches.
 
         Raises as `find`, and `OtherFormatError` if the table's format has none.

@@ -67,7 +67,7 @@ def tag(  # noqa: PLR0913 - its options
     if delete:
         envelope = untagging(table, name, settings)
     else:
-        envelope = tagging(choice.find_nameable(table, settings.storage_options), name, move=move)
+        envelope = tagging(choice.find_with_refs(table, settings.storage_options), name, move=move)
     outcome = send_and_wait(settings, envelope, wait)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
@@ -152,7 +152,7 @@ def branch(
             raise click.UsageError("--delete deletes the branch with all its versions; leave the others out")
         _delete_branch(context, settings, table, name, wait=wait, as_json=as_json)
         return
-    chosen = choice.find_nameable(table, settings.storage_options)
+    chosen = choice.find_with_refs(table, settings.storage_options)
     outcome = send_and_wait(settings, branching(chosen, name), wait)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)

@@ -44,7 +44,7 @@ def test_a_proposal_above_the_limit_goes_beside_the_log(
     assert len(message.value) < 1000
     decoded = decode(message.value, message.key, sent, message.time_us)
     assert isinstance(decoded, Entry)
-    (entry,) = Claims().bring([decoded])
+    (entry,) = Claims().fetch([decoded])
     assert entry.fault is None
     assert entry.envelope.affected_rows == large.affected_rows
     assert proposal_of(entry).whole().transaction == large.lance

@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: Top
         assert own.log.topic_id in caught.value.message
         with pytest.raises(StopError, match=r"created again|another log"):
             until(lambda: reader.poll(1000, 0.1) == [None], "the reader to notice", seconds=PATIENCE_S)
-        proposer._guard.hurry()
+        proposer._guard.check_soon()
         with pytest.raises(StopError, match="created again"):
             until(
                 lambda: proposer.send(envelope(5)).cancelled(), "the proposer to notice", seconds=PATIENCE_S

@@ -213,7 +213,7 @@ if last == "schema":
 elif last == "sent":
     from lakefold_ingest.writing.log_client import LogClient
     LogClient.ask = lambda self, envelope, partition, *rest, **more: die(
-        self.send_unasked(envelope, partition, **more)
+        self.send_without_waiting(envelope, partition, **more)
     )
 lakefold.append(
     table, pa.table({"n": [2], "a": ["x"]}), app_id="svc", batch_id=0, merge_schema=True,

@@ -89,7 +89,7 @@ BESIDE_AN_ENTRY: Final = {
     "lakefold_committer/loop/admission": "begin",
     "lakefold_committer/tables/branches": "open_branch",
     "lakefold_committer/recovery/open_table": "open_table",
-    "lakefold_committer/claims/claim_check": "bring",
+    "lakefold_committer/claims/claim_check": "fetch",
 }
 NEEDS_SPARK_OR_A_BROKER: Final = {
     "lakefold_ingest/spark/sink",

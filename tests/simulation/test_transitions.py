@@ -213,7 +213,7 @@ class UnsureClaims(Claims):
 
     is_away = False
 
-    def bring(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+    def fetch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         if self.is_away:
             message = "the store doesn't answer"
             raise RetryError(message)

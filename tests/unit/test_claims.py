@@ -118,7 +118,7 @@ def answered(uri: str, *envelopes: Envelope) -> list[Result]:
     table = opened(uri, "")
     entries = [entry(envelope, number) for number, envelope in enumerate(envelopes)]
     groups = groups_of(entries, FORMAT, LIMITS)
-    return [outcome.result for group in groups for outcome in table.fold(Claims().bring(group)).outcomes]
+    return [outcome.result for group in groups for outcome in table.fold(Claims().fetch(group)).outcomes]
 
 
 def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_report(uri: str) -> None:
@@ -140,7 +140,7 @@ def test_a_claimed_append_whose_data_files_are_missing_is_invalid(fragments: int
     small = claimed(at(uri, append("a", fragments=fragments)))
     results = []
     for number, envelope in enumerate((at(uri, creation()), small, small)):
-        (outcome,) = table.fold(Claims().bring([entry(envelope, number)])).outcomes
+        (outcome,) = table.fold(Claims().fetch([entry(envelope, number)])).outcomes
         results.append(outcome.result)
         for name in range(fragments * number):
             open_storage(uri).put(f"data/a-{name}.lance", [bytes(1000)])
@@ -372,14 +372,14 @@ def test_a_store_that_can_not_be_reached_refuses_nothing(uri: str) -> None:
     group = [entry(claimed(at(uri, append("a"))), 0)]
     claims = Claims()
     with no_more_files(), pytest.raises(RetryError):
-        claims.bring(group)
-    assert claims.bring(group)[0].fault is None
+        claims.fetch(group)
+    assert claims.fetch(group)[0].fault is None
 
 
 def test_a_path_at_which_no_table_can_be_is_reported_as_such() -> None:
     small = Envelope(table="hdfs://lake/x")
     with pytest.raises(LocationError):
-        Claims().bring([entry(changed(small, lambda envelope: envelope.claim.SetInParent()), 0)])
+        Claims().fetch([entry(changed(small, lambda envelope: envelope.claim.SetInParent()), 0)])
 
 
 def test_a_claim_goes_alone(uri: str) -> None:
@@ -428,4 +428,4 @@ def test_a_file_log_may_hold_claims_and_leaves_them(uri: str, *, dry_run: bool) 
 
 def test_an_entry_without_a_claim_is_left_as_it_is(uri: str) -> None:
     group: list[Entry] = [entry(at(uri, append("a")), 0)]
-    assert Claims().bring(group) is group
+    assert Claims().fetch(group) is group

@@ -65,7 +65,7 @@ def test_a_claim_that_was_answered_before_a_crash_goes_after_a_week(uri: str) ->
     small = claimed(at(uri, append("a")))
     table = opened(uri, "")
     for number, envelope in enumerate((at(uri, creation()), small)):
-        (outcome,) = table.fold(Claims().bring([entry(envelope, number)])).outcomes
+        (outcome,) = table.fold(Claims().fetch([entry(envelope, number)])).outcomes
         assert isinstance(outcome.result, Committed)
     answered = entry(at(uri, creation()), 0, time_us=NOW_US)
     for age_us, kept in ((KEPT_US - 1_000_000, True), (KEPT_US + 1_000_000, False)):

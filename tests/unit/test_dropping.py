@@ -17,7 +17,7 @@ import lance
 import pytest
 
 from lakefold.binding import drop_table as dropping
-from lakefold.binding.drop_table import condemn
+from lakefold.binding.drop_table import publish_dropped
 from lakefold.binding.rebinding import Consent, RebindTarget, rebind_branches
 from lakefold.branching.branch_removal import remove_files
 from lakefold.branching.verbs import deleting
@@ -277,11 +277,11 @@ def bound(uri: str, *, keep: bool = False) -> str:
     return uri
 
 
-@pytest.mark.parametrize("stage", ["asked", "condemned"])
+@pytest.mark.parametrize("stage", ["asked", "decided"])
 def test_a_table_that_is_bound_while_it_is_dropped_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    """The prompt may wait for hours; and another process may keep a condemned table at any moment."""
+    """The prompt may wait for hours; and another process may keep a table that is dropped at any moment."""
     path = tmp_path / "flights"
     uri = on_disk(path)
     if stage == "asked":
@@ -312,7 +312,7 @@ def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *,
     """Also by a committer that opened it before, and binds a foreign table by the first entry it folds."""
     uri = on_disk(tmp_path / "flights", folded=folded)
     before = open_branch(uri, "", None)
-    assert [line.version for line in condemn(uri, {})] == [2 if folded else 1]
+    assert [line.version for line in publish_dropped(uri, {})] == [2 if folded else 1]
     for table in (before, open_branch(uri, "", None)):
         refused = fold_at(table, [append_of(uri)], 41)[0].result
         assert isinstance(refused, Invalid)
@@ -323,13 +323,13 @@ def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *,
     assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
 
 
-def test_a_committer_that_has_read_the_condemned_version_notices_that_the_table_is_gone(
+def test_a_committer_that_has_read_the_last_version_notices_that_the_table_is_gone(
     tmp_path: Path,
 ) -> None:
     """It was parked for good, and so were proposals for a table that was created there afterwards."""
     uri = on_disk(tmp_path / "flights")
     table, late = open_branch(uri, "", None), [append_of(uri), append_of(uri)]
-    branches = condemn(uri, {})
+    branches = publish_dropped(uri, {})
     assert isinstance(fold_at(table, [late[0]], 41)[0].result, Invalid)
     dropping.remove(uri, branches, {}, lambda _: None)
     with pytest.raises(StopError, match="the table was dropped"):
@@ -474,14 +474,14 @@ def test_a_table_made_inside_once_the_drop_is_decided_puts_the_folder_back(
     assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
 
 
-@pytest.mark.parametrize("moment", ["condemned", "removing"])
+@pytest.mark.parametrize("moment", ["decided", "removing"])
 def test_a_table_made_inside_while_objects_are_removed_stays(
     store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Before the first version of the outer table is removed, and before the first other object is."""
     uri = f"{HERE}/data/inner"
     made: list[str] = []
-    point = {"condemned": "publish_move", "removing": "remove_branch"}[moment]
+    point = {"decided": "publish_move", "removing": "remove_branch"}[moment]
     do = getattr(dropping, point)
 
     def late(*args: object) -> object:
@@ -496,7 +496,7 @@ def test_a_table_made_inside_while_objects_are_removed_stays(
     monkeypatch.undo()
     assert made
     assert {*made} <= {*store.everything()}
-    assert bool(versions_at(HERE).numbers()) == (moment == "condemned")
+    assert bool(versions_at(HERE).numbers()) == (moment == "decided")
     for path in made:
         store.delete(path)
     assert drop("drop", "--yes")[0] == 0

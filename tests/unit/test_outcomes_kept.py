@@ -116,19 +116,19 @@ def waiter(reader: Reader) -> OutcomeWaiter:
 def test_a_refusal_is_noticed_after_many_outcomes_of_others(others: Result) -> None:
     reader = Reader()
     sender = TableWaiter(waiter(reader))
-    sender.note_unasked(at(1), sent(1), 0, may_repeat=True)
+    sender.note_sent(at(1), sent(1), 0, may_repeat=True)
     reader.report(1, REFUSAL)
     reader.report_many(others)
     (refused,) = sender.make_room("app", Unanswered(1, math.inf), 60.0)
     assert refused.result == REFUSAL
-    assert not sender.unasked
+    assert not sender.unawaited
 
 
 def test_room_is_made_after_many_outcomes_of_others() -> None:
     reader = Reader()
     sender = TableWaiter(waiter(reader))
     for batch in (1, 2):
-        sender.note_unasked(at(batch), sent(batch), 0, may_repeat=True)
+        sender.note_sent(at(batch), sent(batch), 0, may_repeat=True)
         reader.report(batch, Committed(2))
     reader.report_many()
     assert sender.make_room("app", Unanswered(1, math.inf), 0.0) == []
@@ -151,7 +151,7 @@ def test_the_outcomes_of_rows_that_are_not_in_the_table_are_returned(
 ) -> None:
     reader = Reader()
     sender = TableWaiter(waiter(reader))
-    sender.note_unasked(at(1), sent(1), 0, may_repeat=may_repeat)
+    sender.note_sent(at(1), sent(1), 0, may_repeat=may_repeat)
     reader.report(1, result)
     lost = sender.make_room("app", Unanswered(1, math.inf), 60.0)
     assert [outcome.result for outcome in lost] == ([result] if is_lost else [])
@@ -163,7 +163,7 @@ def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long(
     reader = Reader()
     sender = TableWaiter(waiter(reader))
     for batch in (1, 2):
-        sender.note_unasked(at(batch), sent(batch), 0, may_repeat=True)
+        sender.note_sent(at(batch), sent(batch), 0, may_repeat=True)
     reader.report(1, Committed(2))
     assert sender.make_room("app", Unanswered(3, 60.0), 0.0) == []
     lag = sender.lag("app")

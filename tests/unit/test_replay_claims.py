@@ -39,7 +39,7 @@ def folded(*envelopes: Envelope) -> Listed:
     log = entries([here(creation()), *envelopes, here(append("last"))], 0)
     table = opened(HERE)
     for entry in log:
-        table.fold(Claims().bring([entry]))
+        table.fold(Claims().fetch([entry]))
     return Listed(log)
 
 
@@ -82,7 +82,7 @@ def test_a_claim_refused_for_its_memory_is_refused_again_whatever_a_claim_may_ta
     small, _ = claimed(here(append("f")))
     log = entries([here(creation()), small, here(append("last"))], 0)
     table = opened(HERE)
-    results = [table.fold(Claims(most_bytes=1000).bring([entry])).outcomes[0].result for entry in log]
+    results = [table.fold(Claims(most_bytes=1000).fetch([entry])).outcomes[0].result for entry in log]
     refused = results[1]
     assert isinstance(refused, Invalid)
     assert "more than the 1000 of claim_memory" in refused.message
@@ -92,5 +92,5 @@ def test_a_claim_refused_for_its_memory_is_refused_again_whatever_a_claim_may_ta
         (Verdict.SAME, (CLAIM_NOTE.format(1),)),
     ]
     # The same proposal again, under a higher limit.
-    (outcome,) = table.fold(Claims().bring(entries([small], 3))).outcomes
+    (outcome,) = table.fold(Claims().fetch(entries([small], 3))).outcomes
     assert outcome.result == Committed(3, rebased=True, rows_added=3, first_fragment_id=1, num_fragment_ids=1)

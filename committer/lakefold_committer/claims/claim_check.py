@@ -67,10 +67,10 @@ class Claims:
         self._most_bytes = most_bytes
         self._free_memory = free_memory
         self._formats = formats
-        self._redeemed: set[int] = set()
+        self._fetched_offsets: set[int] = set()
         self._swept: dict[str, float] = {}
 
-    def bring(self, group: Sequence[Entry]) -> Sequence[Entry]:
+    def fetch(self, group: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the group with the envelope of its claim: an entry with a claim is alone in its group.
 
         Raises `RetryError` if the store can't be reached, `NoMemoryError` if too little memory is left,
@@ -87,12 +87,12 @@ class Claims:
         """
         tables: set[str] = set()
         for read, outcome in zip(reads, outcomes, strict=True):
-            redeemed = read.position.offset in self._redeemed
+            was_fetched = read.position.offset in self._fetched_offsets
             # Other queues fetch theirs meanwhile.
-            self._redeemed.discard(read.position.offset)
+            self._fetched_offsets.discard(read.position.offset)
             if isinstance(outcome.result, Committed | Tagged | Duplicate):
                 tables.add(outcome.table)
-                if redeemed and isinstance(read, Entry):
+                if was_fetched and isinstance(read, Entry):
                     self._remove(read.envelope.table, path_of(read.envelope.claim))
         now = time.monotonic()
         for table in tables:
@@ -102,10 +102,10 @@ class Claims:
 
     def _fetched(self, entry: Entry) -> Entry:
         storage = self._store(entry.envelope.table)
-        claimed = _redeemed(entry, storage, partial(self._allow, entry), self._formats)
+        claimed = _claimed_entry(entry, storage, partial(self._allow, entry), self._formats)
         if isinstance(claimed, Invalid):
             return replace(entry, fault=claimed)
-        self._redeemed.add(entry.position.offset)
+        self._fetched_offsets.add(entry.position.offset)
         # The digest of an entry is that of its message, which is the claim.
         return replace(claimed, data=entry.data)
 
@@ -149,7 +149,7 @@ class Claims:
             LOG.warning("claims are not cleaned up", table=table, error=str(error))
 
 
-def _redeemed(
+def _claimed_entry(
     entry: Entry, storage: Storage, allow: Callable[..., None], formats: Formats
 ) -> Entry | Invalid:
     """Returns the entry that the claim names, or why it is invalid."""

@@ -314,7 +314,10 @@ class _Folding:
             record = replace(record, last_digest=last.fingerprint.digest)
         commit = CommitMetadata(
             marks.encode(),
-            {**self._properties(record, table_id, time_us), **self._asides(marks, record.log.partition)},
+            {
+                **self._properties(record, table_id, time_us),
+                **self._other_inputs(marks, record.log.partition),
+            },
             _version_uuid(table_id, record),
             time_us,
         )
@@ -368,7 +371,7 @@ class _Folding:
             names.RECORD: encode_record(record),
         }
 
-    def _asides(self, marks: Marks, partition: int) -> dict[str, str]:
+    def _other_inputs(self, marks: Marks, partition: int) -> dict[str, str]:
         """Returns the properties of a version from which a replay takes the other inputs of the fold."""
         inputs = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
         if self._terms.outcomes_offset is not None:

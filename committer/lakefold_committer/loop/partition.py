@@ -451,7 +451,7 @@ class PartitionCommitter:
         # Otherwise no outcome may follow with which the offset after the skipped entries is committed.
         skipped = self._has_skipped and not (self._polled or self._active or self._admission.strangers)
         if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
-            self._let_go()
+            self._remove_idle()
             return True
         self._is_urgent = False
         self._has_skipped = self._has_skipped and not skipped
@@ -464,10 +464,10 @@ class PartitionCommitter:
                 queue.writer.reported(below)
         self._touched.clear()
         self._runtime.start(lambda: self._source.claims.clean_up(*reported), _raised)
-        self._let_go()
+        self._remove_idle()
         return True
 
-    def _let_go(self) -> None:
+    def _remove_idle(self) -> None:
         """Removes idle queues. Those whose tables exist stay open while they take little memory."""
         idle = [
             queue for queue in self._active.values() if queue.is_idle and queue.location not in self._touched

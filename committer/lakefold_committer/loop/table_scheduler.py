@@ -293,7 +293,7 @@ class TableScheduler:
 
     def _with_claims(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the entries with the envelopes that their claims name."""
-        group = self._source.claims.bring(entries)
+        group = self._source.claims.fetch(entries)
         if group is not entries:
             sizes = [entry.size for entry in group if entry.fault is None]
             self._metrics.claims.inc(len(sizes))

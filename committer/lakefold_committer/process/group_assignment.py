@@ -78,7 +78,7 @@ class GroupAssignment:
                 thread.revoked.clear()
                 self._held[number] = thread
         if is_settled:
-            self._let_go()
+            self._stop_revoked()
         LOG.info("partitions assigned", partitions=list(partitions), held=list(self.partitions))
 
     def revoked(self, partitions: Sequence[int], patience_s: float) -> None:
@@ -112,7 +112,7 @@ class GroupAssignment:
         raised.
         """
         if self._revoked and time.monotonic() > self._settled_at:
-            self._let_go()
+            self._stop_revoked()
         for number, thread in self._leaving.copy().items():
             if thread.over:
                 del self._leaving[number]
@@ -146,7 +146,7 @@ class GroupAssignment:
         if threads:
             LOG.info("partitions revoked", partitions=sorted(thread.partition for thread in threads), held=[])
 
-    def _let_go(self) -> None:
+    def _stop_revoked(self) -> None:
         """Stops the partitions that were revoked."""
         deadline = time.monotonic() + self._patience_s
         for thread in self._stop(self._revoked, list(self._revoked)):

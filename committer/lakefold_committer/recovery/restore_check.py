@@ -55,7 +55,7 @@ def on_its_log(
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
         if last is None:
-            last = _before_torn(table_format, versions, marks, recovery, end)
+            last = _before_replaced(table_format, versions, marks, recovery, end)
         fingerprint = _fingerprint_at(recovery, last)
         move = Rebinding(RebindReason.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
     return table if move is None else table.moving(move)
@@ -89,7 +89,7 @@ def last_unchanged(
     return least
 
 
-def _before_torn(
+def _before_replaced(
     table_format: AnyFormat, versions: Versions, marks: Marks, recovery: RecoveryContext, end: int
 ) -> int:
     """Returns the offset before the oldest entry that may have been replaced, by what the versions show.

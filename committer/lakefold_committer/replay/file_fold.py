@@ -43,7 +43,7 @@ def fold_file(
     unknown kind.
     """
     opened = {"": _unbound(open_branch(""), dry_run=dry_run)}
-    refused, entries = _sort_out(log, uri)
+    refused, entries = _outcomes_and_entries(log, uri)
     claims = claims or Claims(formats=formats)
     done = 0
     while done < len(entries):
@@ -54,7 +54,7 @@ def fold_file(
         # Entries of different branches share no version. Only one claimed envelope is held in memory.
         waiting = entries[done : done + limits.max_entries]
         run = list(takewhile(partial(_is_on, branch), waiting))
-        group = claims.bring(first_group(run, formats, limits, table.table.state))
+        group = claims.fetch(first_group(run, formats, limits, table.table.state))
         step = table.preview(group) if dry_run else table.fold(group)
         done += len(step.outcomes)
         last = step.outcomes[-1].position.offset
@@ -80,7 +80,7 @@ def _unbound(table: TableWriter, *, dry_run: bool) -> TableWriter:
     return table
 
 
-def _sort_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
+def _outcomes_and_entries(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
     """Returns the outcomes of what can be refused without the table, and the remaining entries."""
     refused: list[Outcome] = []
     entries: list[Entry] = []

@@ -176,7 +176,7 @@ def with_claims(
     for offset, entry in entries.items():
         if not entry.is_claim:
             continue
-        (fetched,) = claims.bring([entry])
+        (fetched,) = claims.fetch([entry])
         outcome = refused.get(offset)
         if outcome is not None and not outcome.uuid:
             fault = outcome.result if isinstance(outcome.result, Invalid) else fetched.fault

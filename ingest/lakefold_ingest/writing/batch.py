@@ -322,7 +322,7 @@ class StartedBatch:
         options = self._settings.storage_options
         if self._settings.wait == "log":
             begun = time.perf_counter()
-            client.send_unasked(
+            client.send_without_waiting(
                 envelope,
                 view.partition,
                 self._settings.timeout_s,

@@ -123,7 +123,7 @@ class LogClient:
         """
         return self.propose(envelope, partition, timeout_s, storage_options=storage_options).answer(timeout_s)
 
-    def send_unasked(
+    def send_without_waiting(
         self,
         envelope: Envelope,
         partition: int | None,
@@ -145,11 +145,11 @@ class LogClient:
             sent = proposer.send(envelope, chosen, storage_options=storage_options)
             _say_if_slow(sent, envelope.table)
             position = proposer.position_of(sent)
-            waiter.note_unasked(position, envelope, outcomes_from, may_repeat=may_repeat)
+            waiter.note_sent(position, envelope, outcomes_from, may_repeat=may_repeat)
         return position
 
     def unanswered(self, table: str, app_id: str) -> list[SentBatch]:
-        """Returns the batches that the app has sent by `send_unasked` and that have no known outcome."""
+        """Returns the batches of the app that were sent without waiting and have no known outcome."""
         with self._lock:
             waiters = [waiter for (name, _), waiter in self._waiters.items() if name == table]
         return [sent for waiter in waiters for sent in waiter.sent_batches(app_id)]
@@ -174,7 +174,7 @@ class LogClient:
     def make_room(
         self, table: str, app_id: str, partition: int | None, most: Unanswered, timeout_s: float
     ) -> tuple[list[Outcome], Unanswered]:
-        """Waits until fewer batches than `most` that the app has sent by `send_unasked` have no outcome yet.
+        """Waits until fewer batches than `most` of the app that were sent without waiting have no outcome.
 
         The oldest of them may have none for no longer than `most` says. Returns the outcomes of such batches
         that were reported since the last call and say that rows are not in the table: refusals, and

@@ -69,7 +69,7 @@ class SentBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unasked:
+class _SentProposal:
     """A proposal that was sent without waiting: see `SentBatch`. `sent_at` is of the monotonic clock."""
 
     named: Envelope
@@ -91,36 +91,38 @@ class _Unasked:
 class TableWaiter:
     """Waits for the outcomes of this process's proposals for a table; for any number of threads.
 
-    `asking`: how many proposals are awaited now. `unasked`: what was sent without waiting and has no known
+    `asking`: how many proposals are awaited now. `unawaited`: what was sent without waiting and has no known
     outcome yet, by position. `is_blind`: this user may not read outcomes.
     """
 
     outcomes: OutcomeWaiter
     lock: threading.Lock = field(default_factory=threading.Lock)
     asking: int = 0
-    unasked: OrderedDict[Position, _Unasked] = field(default_factory=OrderedDict)
+    unawaited: OrderedDict[Position, _SentProposal] = field(default_factory=OrderedDict)
     is_blind: bool = False
 
     def enter(self) -> None:
         """Begins to wait for a proposal that is sent next; reads on from the end if no other is awaited."""
         with self.lock:
-            if not self.asking and not self.unasked:
+            if not self.asking and not self.unawaited:
                 with suppress(RetryError):
                     # It only saves reading. If the brokers are unreachable, the send waits for them.
                     self.outcomes.skip_to_end()
             self.asking += 1
 
-    def note_unasked(
+    def note_sent(
         self, position: Position, envelope: Envelope, outcomes_from: int, *, may_repeat: bool
     ) -> None:
         """Notes a proposal that was sent without waiting; the caller holds the lock.
 
         Its outcome is kept until it is asked for, even if those of many others are read before.
         """
-        self.unasked[position] = _Unasked(_named(envelope), time.monotonic(), may_repeat, outcomes_from)
+        self.unawaited[position] = _SentProposal(
+            _named(envelope), time.monotonic(), may_repeat, outcomes_from
+        )
         self.outcomes.expect(position)
-        while len(self.unasked) > MOST_UNANSWERED:
-            oldest, _ = self.unasked.popitem(last=False)
+        while len(self.unawaited) > MOST_UNANSWERED:
+            oldest, _ = self.unawaited.popitem(last=False)
             self.outcomes.forget(oldest)
 
     def sent_batches(self, app_id: str) -> list[SentBatch]:
@@ -144,13 +146,13 @@ class TableWaiter:
         with self.lock:
             own = dict(self._of(app_id))
             for position in own:
-                del self.unasked[position]
+                del self.unawaited[position]
                 if all(position != each.position for each in sent):
                     self.outcomes.forget(position)
             new = [each.outcomes_from for each in sent if each.position not in own]
             for each in sent:
                 named = Envelope(table=table, app_id=app_id, batch_id=each.batch_id, claim=Claim())
-                self.unasked[each.position] = own.get(each.position) or _Unasked(
+                self.unawaited[each.position] = own.get(each.position) or _SentProposal(
                     named, each.sent_at - since_1970, each.may_repeat, each.outcomes_from
                 )
                 self.outcomes.expect(each.position)
@@ -203,8 +205,8 @@ class TableWaiter:
         sent = [each.sent_at for _, each in self._of(app_id)]
         return Unanswered(len(sent), time.monotonic() - sent[0]) if sent else Unanswered()
 
-    def _of(self, app_id: str) -> list[tuple[Position, _Unasked]]:
-        return [(position, each) for position, each in self.unasked.items() if each.named.app_id == app_id]
+    def _of(self, app_id: str) -> list[tuple[Position, _SentProposal]]:
+        return [(position, each) for position, each in self.unawaited.items() if each.named.app_id == app_id]
 
     def _reported(self, app_id: str) -> list[Outcome]:
         """Reads the outcomes that were reported since the last call, without waiting for any.
@@ -226,7 +228,7 @@ class TableWaiter:
         lost = []
         for outcome in reported:
             self.outcomes.forget(outcome.position)
-            if self.unasked.pop(outcome.position).is_lost(outcome):
+            if self.unawaited.pop(outcome.position).is_lost(outcome):
                 lost.append(outcome)
             elif isinstance(outcome.result, Duplicate) and outcome.result.different_content:
                 LOGGER.warning("%s", refusal_text(outcome))

@@ -179,7 +179,7 @@ class Membership(Closing):
 
         Most errors pass by themselves, and the guard reports a topic that was deleted.
         """
-        self._guard.hurry()
+        self._guard.check_soon()
         rights = (*on_group("Read", self.group), *on_topics("Describe", self._topic))
         fault = error_of(error, "share the partitions", self.group, rights=rights)
         if isinstance(fault, InvalidError) and error.code() not in NOT_YET:

@@ -41,7 +41,7 @@ ANOTHER_LOG = (
 class TopicGuard:
     """Compares the topic's UUID every `every_s` seconds, without waiting for the answer.
 
-    `answering` is true if the last request was answered. `step` and `hurry` are for one thread.
+    `answering` is true if the last request was answered. `step` and `check_soon` are for one thread.
     """
 
     def __init__(self, admin: Admin, topic: str, log: LogId, *, every_s: float = 5.0) -> None:
@@ -70,7 +70,7 @@ class TopicGuard:
                 raise error
             self._next_at = time.monotonic() + (self._every_s if self.answering else _AWAY_EVERY_S)
 
-    def hurry(self) -> None:
+    def check_soon(self) -> None:
         """Has the next step check, because something happened that may concern the topic."""
         self._next_at = time.monotonic()
 

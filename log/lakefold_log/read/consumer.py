@@ -365,14 +365,14 @@ class PartitionReader(Closing):
         elif error is not None and error.code() in _DAMAGED:
             self._pass_damaged(error)
             return False
-        elif error is not None and self._is_astray(error, offset):
+        elif error is not None and self._is_misread(error, offset):
             self._assign(self.position)
             return False
         elif error is not None:
             self._note(error, offset)
         return True
 
-    def _is_astray(self, error: KafkaError, offset: int | None) -> bool:
+    def _is_misread(self, error: KafkaError, offset: int | None) -> bool:
         """Returns whether the client reports as lost an offset that it has misread after damaged messages.
 
         The client skips too few or too many bytes of them (2.16), and takes what follows for the next offset.
@@ -427,7 +427,7 @@ class PartitionReader(Closing):
                 self._on_gap(self._missing_records(counted))
         except RetryError as unknown:
             self.last_error = str(unknown)
-            self._guard.hurry()
+            self._guard.check_soon()
             self._assign(self.position)
             return False
         except StopError as gap:
@@ -472,7 +472,7 @@ class PartitionReader(Closing):
             )
         else:
             self.last_error = error.str()
-            self._guard.hurry()
+            self._guard.check_soon()
             where = str(Position(self.log, self.position, self.topic))
             fault = error_of(error, "read the log", where, rights=on_topics("Read", self.topic))
             if not isinstance(fault, RetryError) and code not in NOT_YET:
@@ -487,7 +487,7 @@ class PartitionReader(Closing):
             except RetryError as unknown:
                 # The client returns nothing more at a lost offset, so the next poll checks again.
                 self.last_error = str(unknown)
-                self._guard.hurry()
+                self._guard.check_soon()
                 return
             if self._assigned < start <= self.position:
                 # Retention has removed markers that were read already, and no entry.
@@ -505,4 +505,4 @@ class PartitionReader(Closing):
         self.last_error = error.str()
         if error.code() == Local.ALL_BROKERS_DOWN:
             self._guard.answering = False
-            self._guard.hurry()
+            self._guard.check_soon()

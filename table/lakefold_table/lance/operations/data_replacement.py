@@ -19,7 +19,7 @@ from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.rows.row_versions import with_updated_files
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
-    STRUCK,
+    TOMBSTONED,
     field_locations,
     file_key,
     files_with_fields,
@@ -116,7 +116,7 @@ def _files(fragment: DataFragment, new: DataFile) -> list[DataFile] | Invalid:
             f"of the fields {some(new.fields)} fragment {fragment.id} has files for {some(shared)} only",
             "send a transaction of its own for the other fields",
         )
-    return [*(_struck(file, shared) if shared else file for file in fragment.files), new]
+    return [*(_without_fields(file, shared) if shared else file for file in fragment.files), new]
 
 
 def _is_like(file: DataFile, new: DataFile) -> bool:
@@ -127,9 +127,9 @@ def _is_like(file: DataFile, new: DataFile) -> bool:
     )
 
 
-def _struck(file: DataFile, fields: AbstractSet[int]) -> DataFile:
+def _without_fields(file: DataFile, fields: AbstractSet[int]) -> DataFile:
     """Returns the file with these fields marked as unused."""
-    struck = DataFile()
-    struck.CopyFrom(file)
-    struck.fields[:] = [STRUCK if number in fields else number for number in file.fields]
-    return struck
+    changed = DataFile()
+    changed.CopyFrom(file)
+    changed.fields[:] = [TOMBSTONED if number in fields else number for number in file.fields]
+    return changed

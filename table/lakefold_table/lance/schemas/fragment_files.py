@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.lance.table_view import TableView
 
-STRUCK = -2
+TOMBSTONED = -2
 """The number that a file lists instead of a field whose values are in another file now."""
 
 
@@ -138,7 +138,7 @@ def field_locations(fragment: DataFragment) -> dict[int, FieldLocation]:
     locations: dict[int, FieldLocation] = {}
     for file in fragment.files:
         key, columns = file_key(file), [*file.column_indices]
-        columns += [STRUCK] * (len(file.fields) - len(columns))
+        columns += [TOMBSTONED] * (len(file.fields) - len(columns))
         locations.update(
             (number, FieldLocation(*key, column))
             for number, column in zip(file.fields, columns, strict=False)
@@ -234,7 +234,9 @@ def with_files(before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
     fragment = DataFragment()
     fragment.CopyFrom(before)
     del fragment.files[:]
-    fragment.files.extend(file for file in with_known_sizes(before, files) if set(file.fields) != {STRUCK})
+    fragment.files.extend(
+        file for file in with_known_sizes(before, files) if set(file.fields) != {TOMBSTONED}
+    )
     return fragment
 
 
@@ -265,7 +267,7 @@ def _kept_fault(number: int, old: DataFile, file: DataFile) -> Invalid | None:
     pairs = list(zip(old.fields, file.fields, strict=False))
     same = DataFile()
     same.CopyFrom(old)
-    same.fields[:] = [STRUCK if after == STRUCK else before for before, after in pairs]
+    same.fields[:] = [TOMBSTONED if after == TOMBSTONED else before for before, after in pairs]
     struck = len(pairs) == len(old.fields) and _described(same) == _described(file)
     if struck and file.file_size_bytes in (0, old.file_size_bytes):
         return None
