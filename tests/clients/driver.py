@@ -2,7 +2,7 @@
 
 Nothing of Lakefold can be imported here. A handle is opened under a name and kept, so that what is done with
 it can be done from a version that is old by then. A commit that the client itself calls a conflict is tried
-again from a new handle, as its users would; the answer tells how often.
+again from a new handle, as its users would; the answer says how often.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Dockerfile, the compose file, the image's part of the lock: what can be told by reading them."""
+"""The Dockerfile, the compose file, the image's part of the lock: what reading them shows."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_ordinals_are_those_of_the_pods() -> None:
 
 
 def _partitions(committer: Manifest) -> tuple[int, ...] | str | None:
-    """What a committer's pods are told to fold."""
+    """What a committer's pods are set to fold."""
     flags = [arg for arg in pod_of(committer)["containers"][0]["args"] if arg.startswith("--partitions=")]
     return read_settings({"partitions": flags[0].partition("=")[2]} if flags else {}).partitions
 

@@ -71,22 +71,22 @@ from lakefold_table.lance.manifests.codec import _parsed
 from tests.faults.short_of_memory import large, may_take
 
 data = sys.stdin.buffer.read()
-place = Position(LogId("cluster", "topic", 0), 0)
-ways = {
-    "message": lambda: type(decode(data, b"memory://t", place, 0)).__name__,
+position = Position(LogId("cluster", "topic", 0), 0)
+decoders = {
+    "message": lambda: type(decode(data, b"memory://t", position, 0)).__name__,
     "claim": lambda: "packed" if parse_large(data) else parsed(data) and "whole",
 }
-told = {name: [] for name in ways}
+ends = {name: [] for name in decoders}
 for spare in range(1, 40):
-    for name, way in ways.items():
+    for name, decoder in decoders.items():
         may_take(spare * 250_000)
         try:
-            end = way()
+            end = decoder()
         except Exception as error:
             end = type(error).__name__
         may_take(None)
-        told[name].append(end)
-print(json.dumps(told))
+        ends[name].append(end)
+print(json.dumps(ends))
 """
 
 

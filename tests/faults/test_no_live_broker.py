@@ -32,7 +32,7 @@ for _ in sys.stdin:
 
 @pytest.mark.parametrize("connected", [False, True], ids=["at first", "later"])
 def test_a_request_about_the_cluster_may_be_repeated(*, connected: bool) -> None:
-    """`connected`: the client has been told of a broker that is alive before."""
+    """`connected`: the client has learned of a broker that is alive before."""
     with FencedBroker(alive=connected) as broker:
         command = [sys.executable, "-c", ASK.format(port=broker.port)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

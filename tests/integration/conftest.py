@@ -127,7 +127,7 @@ def _no_client_is_left(_no_client_is_left_of_a_module: None) -> Iterator[None]:
 
 
 class LastingBroker(Broker):
-    """As `Broker`, but it tells its controller every two seconds that it is alive, not twice a second.
+    """As `Broker`, but it reports to its controller every two seconds that it is alive, not twice a second.
 
     That is most of what a broker does while no test uses it. On a busy machine it may be late by many
     seconds, and still counts as alive. After SIGKILL it would take longer to start.

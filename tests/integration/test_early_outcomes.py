@@ -1,6 +1,6 @@
 """A writer accepts a Committed before its report is committed, and nothing else (decision 0096).
 
-A committer dies, or is fenced, at each step of its report. What a writer was told until then stays true.
+A committer dies, or is fenced, at each step of its report. What a writer has read until then stays true.
 """
 
 from __future__ import annotations

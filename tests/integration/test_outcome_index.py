@@ -104,7 +104,7 @@ def test_all_of_them_are_read_once_for_tables_that_are_not_there(
         witness.add_own("memory://lake/new%2Dtable", commit)
         assert last(TABLE) == last("memory://lake/new-table") == (2, "again", 4)
         assert last("memory://lake/never") is None
-        assert len(witness.read) == 4, "what it was told it doesn't read"
+        assert len(witness.read) == 4, "it reads nothing that it was given"
 
 
 class Stumbling(Counting):

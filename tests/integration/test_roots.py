@@ -82,7 +82,7 @@ def test_a_missing_root_is_reported_and_delays_no_table_of_another(
     with running_committer(bootstrap, topic_names, tmp_path, *more) as committer:
         versions = stage.path / "_versions"
         until(lambda: list(versions.glob("*.manifest")), "the table of the other root", seconds=120)
-        until(lambda: bucket in committer.get("/readyz")[1], "the missing bucket to be told", seconds=120)
+        until(lambda: bucket in committer.get("/readyz")[1], "the missing bucket to be reported", seconds=120)
         code, text = committer.get("/readyz")
         assert (code, text.startswith(f"root s3://{bucket}/t: ")) == (503, True), text
         assert "create the bucket" in text

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def test_partitions_and_properties_are_options_and_no_methods(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    """Spark refuses the method of a batch, and tells a Python source nothing of that of a stream."""
+    """Spark refuses the method of a batch, and passes nothing of that of a stream to a Python source."""
     register(spark)
     given = {**options(bootstrap, topic_names), "format": "delta", "delta.enableDeletionVectors": "true"}
     rows = spark.range(4).selectExpr("id as n", "id % 2 as p")

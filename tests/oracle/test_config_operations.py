@@ -210,7 +210,7 @@ def test_the_deprecated_form_means_what_pylance_takes_it_for(table: Path, name: 
     ours = both_ways(table, lambda dataset: commit(dataset, {}), change=older).ours
     transaction = lance.dataset(str(ours)).read_transaction(lance.dataset(str(ours)).version)
     assert transaction is not None
-    theirs = table.with_name("told")
+    theirs = table.with_name("theirs")
     shutil.copytree(table, theirs)
     before, made = version_of(theirs).manifest, version_of(ours).manifest
     commit(lance.dataset(str(theirs)), vars(transaction.operation))

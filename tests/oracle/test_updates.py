@@ -131,7 +131,7 @@ def test_an_index_that_does_not_cover_all_sources_does_not_cover_moved_rows(tmp_
 
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
 @pytest.mark.parametrize("mode", [None, "rewrite_rows", "rewrite_columns"])
-@pytest.mark.parametrize("offsets", [None, [1, 2]], ids=["untold", "told"])
+@pytest.mark.parametrize("offsets", [None, [1, 2]], ids=["without offsets", "with offsets"])
 def test_columns_rewritten_by_hand_come_to_the_same(
     tmp_path: Path,
     mode: Literal["rewrite_rows", "rewrite_columns"] | None,

@@ -40,7 +40,7 @@ class FeedMachine(HistoryMachine):
         try:
             if hasattr(self, "world"):
                 self.world.fold(len(self.world.waiting))
-                check(self.world, self.folder / "told-nothing")
+                check(self.world, self.folder / "without-transactions")
         finally:
             shutil.rmtree(self.folder)
 

@@ -47,7 +47,7 @@ UNSEEN = {
     "nullable",
     "metadata",
 }
-"""Fields whose truth can't be told from the proposal and the table."""
+"""Fields whose truth neither the proposal nor the table shows."""
 
 
 KEYS: Iterator[int] = count(100)

@@ -73,7 +73,7 @@ class Hold:
 
 
 _OPERATION = "X-Amz-Target"
-"""The header by which DynamoDB is told what to do."""
+"""The header by which DynamoDB learns what to do."""
 
 Fault = LoseAnswer | LoseRequest | Answer | CutBody | Strip | Hold
 

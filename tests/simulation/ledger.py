@@ -252,7 +252,7 @@ class Ledger:
                 or offset in self.lost
                 or (line.floor is not None and offset in {*line.answers, *line.torn}),
                 "position-travels",
-                f"{name} covers {offset}, and nothing tells its answer",
+                f"{name} covers {offset}, and nothing says its answer",
             )
         for offset, answer in record.committed.items():
             self._check_committed(line, offset, answer, name)

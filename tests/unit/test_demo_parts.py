@@ -141,7 +141,7 @@ def test_speed_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_progress_is_read_line_by_line_as_it_is_written(tmp_path: Path) -> None:
-    progress = ProgressFile(tmp_path / "told")
+    progress = ProgressFile(tmp_path / "progress")
     with progress.path.open("a") as file:
         file.write('{"a": 1}\n{"b"')
         file.flush()

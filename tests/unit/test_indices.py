@@ -90,7 +90,7 @@ def test_a_bitmap_that_is_none_is_damage_by_name() -> None:
 
 
 def test_changed_values_leave_the_coverage_of_their_indices_only() -> None:
-    before = [index("a", (0,)), index("b", (1,)), index("ab", (0, 1)), index("untold", (0,), None)]
+    before = [index("a", (0,)), index("b", (1,)), index("ab", (0, 1)), index("uncovered", (0,), None)]
     after = without_fragments(before, [0], [1, 7])
     assert covered(after) == [[0], [0, 1], [0], None]
     assert after[1] is before[1]
@@ -122,7 +122,7 @@ def test_moved_rows_are_covered_if_rows_are_known_by_id() -> None:
         index("changed", (0, 1)),
         index("half", (1,), (0,)),
         index("address", (1,), kind=BTREE, version=1),
-        index("untold", (1,), None),
+        index("uncovered", (1,), None),
     ]
     after = with_fragments(before, [0], [0, 1], [5, 6])
     assert covered(after) == [[0, 1, 5, 6], [0, 1], [0], [0, 1], None]

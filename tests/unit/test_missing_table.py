@@ -108,8 +108,10 @@ CASES = {
     "what was dropped came from another log": Case(
         (replace(LINE, positions=(Position(LOG, 1, "t"), Position(OTHER_LOG, 3, "t"))),), parked=False
     ),
-    "only the branch is told of, and lay there too": Case((replace(at(5), branch="b"),), parked=False),
-    "the line itself is told of, whatever its branches": Case(
+    "only the branch is reported, and was stored there too": Case(
+        (replace(at(5), branch="b"),), parked=False
+    ),
+    "the table itself is reported, whatever its branches": Case(
         (replace(at(5), branch="b"), at(0)), parked=True
     ),
 }

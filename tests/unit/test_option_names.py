@@ -91,10 +91,10 @@ def test_it_is_logged_once_and_never_with_a_value(
     monkeypatch.setattr(option_names, "_warned", set())
     options = {"aws_regoin": "s3cr3t", "aws_region": "x", "other": "s3cr3t"}
     with caplog.at_level(logging.WARNING):
-        open_storage("memory://told", options)
+        open_storage("memory://listed", options)
         assert not caplog.messages
         for _ in range(2):
-            open_storage("s3://lake/told", {**options, "aws_endpoint": "https://nowhere"})
+            open_storage("s3://lake/listed", {**options, "aws_endpoint": "https://nowhere"})
         warn_unknown(options)
     text = "neither Lakefold nor Lance knows the storage option"
     assert caplog.messages == [f"{text} aws_regoin; did you mean aws_region?", f"{text} other"]

@@ -174,7 +174,7 @@ class Door:
 
 
 class Reading(OutcomeIndex):
-    """Reads nothing, and counts how often. The first read waits until it is told to end."""
+    """Reads nothing, and counts how often. The first read waits until it may end."""
 
     def __init__(self, faults: int = 0) -> None:
         super().__init__(None, None, Topics(), 0)  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ def test_coverage_follows_the_rows(before: list[int], after: list[int]) -> None:
 
 
 def test_tables_without_one_are_read_as_they_are() -> None:
-    entries = [index(1), IndexMetadata(name="untold")]
+    entries = [index(1), IndexMetadata(name="without coverage")]
     assert remapped(HEAD, entries, nothing) is entries
     with_reuse = [*entries, reuse(version(3, ([0], [5])))]
     assert remapped(HEAD, with_reuse, nothing) is with_reuse

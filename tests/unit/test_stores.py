@@ -81,7 +81,7 @@ def test_a_root_that_comes_later_is_found_and_holds_up_no_other(
     late.write_text("something else")
     roots = Roots([canonical(late), canonical(tmp_path)])
     with roots.watching():
-        until(lambda: "Not a directory" in roots.trouble, "the root that is none to be told")
+        until(lambda: "Not a directory" in roots.trouble, "the root that is none to be reported")
         until(lambda: len(roots._pending) == 1, "the other root to be found")
         assert roots.trouble.startswith(f"root {canonical(late)}: ")
         late.unlink()

@@ -189,7 +189,7 @@ def of_file(change: Callable[[DataFragment], object]) -> Change:
 
 
 COLUMNS: dict[str, tuple[Change, str]] = {
-    "untold": (lambda update: update.ClearField("fields_modified"), "written again, but not in"),
+    "fields not named": (lambda update: update.ClearField("fields_modified"), "written again, but not in"),
     "no field": (lambda update: update.fields_modified.append(9), "the update names fields [9]"),
     "no field kept": (
         lambda update: update.fields_for_preserving_frag_bitmap.append(8),

@@ -144,7 +144,7 @@ def test_nothing_is_published_before_it_is_sure(store: MemoryStorage, tmp_path: 
 
     def doubt() -> None:
         assert not line.latest()
-        raise RetryError("can't be told now")
+        raise RetryError("that is not known now")
 
     def sure() -> None:
         assert not line.latest()

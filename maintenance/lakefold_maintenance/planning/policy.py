@@ -216,7 +216,7 @@ def policy_of(config: Mapping[str, str], defaults: Mapping[str, str] | None = No
         values[name] = _parsed(name, text, f"maintenance.{name}")
     for name, key in LANCE_KEYS.items():
         if key in config:
-            # Lance keeps the newest version if told to retain none.
+            # Lance keeps the newest version if it is asked to retain none.
             text = "1" if name == "min_versions" and config[key] == "0" else config[key]
             values[name] = _parsed(name, text, key)
     for key, text in config.items():
