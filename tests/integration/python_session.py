@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _LOOP: Final = """
 import json, os, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
 names = {"__name__": "__main__"}
 for line in sys.stdin:
     text, where = json.loads(line)
@@ -23,22 +23,24 @@ for line in sys.stdin:
         fault = ""
     except BaseException:
         fault = traceback.format_exc()
+    sys.stdout.flush()
     print(json.dumps(fault), file=answers, flush=True)
 """
-"""What a block prints goes to the log; only faults are answered."""
+"""What a block prints goes to a file, and its errors to the log; only faults are answered."""
 
 
 class PythonSession:
-    """A session that begins with the first block. `folder`: where it runs; it leaves a log there."""
+    """A session that begins with the first block. `folder`: where it runs, and where it leaves its files."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self._folder = folder
         self._variables = variables
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, text: str, where: str) -> None:
-        """Runs a block, and fails with its traceback."""
+    def run(self, text: str, where: str) -> str:
+        """Runs a block, and fails with its traceback. Returns what it has printed."""
         process = self._process = self._process or self._begin()
+        before = self._printed.stat().st_size
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps([text, where]) + "\n")
@@ -47,15 +49,22 @@ class PythonSession:
         assert answer, f"{where}: the session has ended\n{self._log.read_text()[-3000:]}"
         fault = json.loads(answer)
         assert not fault, f"{where}\n{fault}"
+        return self._printed.read_bytes()[before:].decode(errors="replace")
+
+    @property
+    def _printed(self) -> Path:
+        return self._folder / "session.out"
 
     @property
     def _log(self) -> Path:
         return self._folder / "session.log"
 
     def _begin(self) -> subprocess.Popen[str]:
+        self._printed.touch()
         with self._log.open("w") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", _LOOP], cwd=self._folder, env=dict(self._variables),
+                [sys.executable, "-c", _LOOP, self._printed.name],
+                cwd=self._folder, env=dict(self._variables),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
 
