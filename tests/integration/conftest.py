@@ -215,6 +215,11 @@ def dynamodb() -> Iterator[DynamoServer]:
 @pytest.fixture
 def topic_names() -> TopicNames:
     """Topic and group names of this test alone."""
+    return unique_names()
+
+
+def unique_names() -> TopicNames:
+    """Returns topic and group names that nothing else uses."""
     unique = f"{os.getpid()}-{next(_numbers)}"
     parts = ("events", "transactions", "outcomes", "dead-letters", "group")
     return TopicNames(*(f"{part}-{unique}" for part in parts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from lakefold_log.read import offset_metadata
 from lakefold_log.write.reporter import Reporter
 from lakefold_table.entry import Committed
 from lakefold_table.errors import OutcomesLostError, RetryError
+from tests.integration.conftest import unique_names
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.integration.stage import Stage, folding
 from tests.proposals import ids_in
@@ -42,23 +43,26 @@ LOST = "lakefold_outcomes_lost_total"
 
 @contextmanager
 def lost_afterwards(
-    own: OwnLog, broker: Broker, folder: Path, *, with_last_marker: bool = False
+    broker: Broker, folder: Path, *logs: OwnLog, with_last_marker: OwnLog | None = None
 ) -> Iterator[None]:
-    """What is reported within is lost: the data of the outcomes topic is as before.
+    """What is reported within is lost: the data of the outcomes topics is as before.
 
-    `with_last_marker`: the marker that commits the last report before is lost as well.
+    `with_last_marker`: the log of which the marker that commits the last report before is lost as well.
     """
-    own.answers()
-    data, kept = broker.directory / "data" / f"{own.topics.outcomes}-0", folder / "kept"
+    for own in logs:
+        own.answers()
+    kept = {broker.directory / "data" / f"{own.topics.outcomes}-0": own for own in logs}
     broker.stop(PATIENCE_S)
-    shutil.copytree(data, kept)
-    if with_last_marker:
-        cut_last_batch(kept / f"{0:020}.log")
+    for data, own in kept.items():
+        shutil.copytree(data, folder / data.name)
+        if own is with_last_marker:
+            cut_last_batch(folder / data.name / f"{0:020}.log")
     broker.start()
     yield
     broker.stop(PATIENCE_S)
-    shutil.rmtree(data)
-    shutil.copytree(kept, data)
+    for data in kept:
+        shutil.rmtree(data)
+        shutil.copytree(folder / data.name, data)
     broker.start()
 
 
@@ -92,6 +96,13 @@ def report(own: OwnLog, reporter: Reporter, offsets: Iterable[int]) -> None:
         until(partial(taken, offset), "a report", seconds=PATIENCE_S)
 
 
+def given_again_from(own: OwnLog) -> int:
+    """The offset that the group has committed."""
+    data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
+    assert data is not None
+    return data[0]
+
+
 @pytest.fixture
 def stage(own_broker: Broker, topic_names: TopicNames, tmp_path: Path) -> Stage:
     own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
@@ -102,7 +113,7 @@ def test_all_lost_answers_are_given_again_at_the_next_start(
     stage: Stage, own_broker: Broker, tmp_path: Path
 ) -> None:
     stage.begin(1, 2)
-    with lost_afterwards(stage.own, own_broker, tmp_path):
+    with lost_afterwards(own_broker, tmp_path, stage.own):
         for number in (3, 4, 5, 6):
             stage.send(stage.batch(number))
             stage.fold()
@@ -135,7 +146,7 @@ def test_a_running_committer_notices_and_gives_them_again(
     stage.begin(1)
     with folding(stage) as (errors, metrics):
         assert isinstance(stage.ask(stage.batch(2)), Committed)
-        with lost_afterwards(stage.own, own_broker, tmp_path):
+        with lost_afterwards(own_broker, tmp_path, stage.own):
             for number in (3, 4):
                 assert isinstance(stage.ask(stage.batch(number)), Committed)
             values = by_offset(stage.outcomes())
@@ -150,52 +161,36 @@ def test_a_running_committer_notices_and_gives_them_again(
     assert ids_in(stage.uri) == [1, 2, 3, 4, 5]
 
 
-def test_it_goes_back_no_further_than_to_a_report_that_is_whole(
-    stage: Stage, own_broker: Broker, tmp_path: Path
+def test_reporters_go_back_to_the_last_whole_report_and_one_that_lost_reports_reports_no_more(
+    own_broker: Broker, tmp_path: Path
 ) -> None:
-    own = stage.own
-    with own.reporter(kind=Reporter) as first:
-        report(own, first, range(20))
-        with lost_afterwards(own, own_broker, tmp_path), own.reporter(kind=Reporter) as second:
-            report(own, second, range(20, 30))
-        with own.reporter(kind=Reporter), own.reporter(kind=Reporter) as last:
-            data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
-            assert data is not None
-            assert 0 < data[0] <= 20
-            assert last.outcomes_offset <= 41
-    assert len(own.answers()) == 20
-
-
-def test_the_reporter_that_lost_them_reports_no_more(
-    stage: Stage, own_broker: Broker, tmp_path: Path
-) -> None:
-    own = stage.own
-    with own.reporter(kind=Reporter) as reporter:
-        report(own, reporter, [0])
-        with lost_afterwards(own, own_broker, tmp_path):
-            report(own, reporter, [1, 2, 3])
+    """Three logs lose reports at once: of a second reporter, of the same one, and with the marker before."""
+    servers = own_broker.bootstrap_servers
+    second, same, unmarked = logs = [OwnLog.make(servers, unique_names()) for _ in range(3)]
+    with ExitStack() as stack:
+        first, reporter, other = (stack.enter_context(own.reporter(kind=Reporter)) for own in logs)
+        report(second, first, range(20))
+        report(same, reporter, [0])
+        report(unmarked, other, [0])
+        with (
+            lost_afterwards(own_broker, tmp_path, *logs, with_last_marker=unmarked),
+            second.reporter(kind=Reporter) as next_one,
+        ):
+            report(second, next_one, range(20, 30))
+            report(same, reporter, [1, 2, 3])
+            report(unmarked, other, [1, 2, 3])
         for _ in range(2):
-            with pytest.raises(OutcomesLostError, match=own.topics.outcomes):
-                report(own, reporter, [4])
-    with own.reporter(kind=Reporter):
-        data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
-        assert data is not None
-        assert data[0] <= 1
-
-
-def test_an_outcome_whose_marker_was_lost_shows_from_where_they_are_given_again(
-    stage: Stage, own_broker: Broker, tmp_path: Path
-) -> None:
-    own = stage.own
-    with own.reporter(kind=Reporter) as reporter:
-        report(own, reporter, [0])
-        with lost_afterwards(own, own_broker, tmp_path, with_last_marker=True):
-            report(own, reporter, [1, 2, 3])
-    with own.reporter(kind=Reporter):
-        data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
-        assert data is not None
-        assert data[0] == 0
-    assert not own.answers()
+            with pytest.raises(OutcomesLostError, match=same.topics.outcomes):
+                report(same, reporter, [4])
+        with second.reporter(kind=Reporter), second.reporter(kind=Reporter) as last:
+            assert 0 < given_again_from(second) <= 20
+            assert last.outcomes_offset <= 41
+    assert len(second.answers()) == 20
+    with same.reporter(kind=Reporter), unmarked.reporter(kind=Reporter):
+        assert given_again_from(same) <= 1
+        # An outcome without its marker shows from where they are given again.
+        assert given_again_from(unmarked) == 0
+    assert not unmarked.answers()
 
 
 def test_the_last_report_is_given_again_in_a_topic_that_was_created_again(stage: Stage) -> None:
@@ -207,8 +202,6 @@ def test_the_last_report_is_given_again_in_a_topic_that_was_created_again(stage:
     until(lambda: name not in own.admin.client.list_topics(timeout=PATIENCE_S).topics, "the topic to be gone")
     ensure_topics(own.admin, own.topics)
     with capture_logs() as lines, own.reporter(kind=Reporter):
-        data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
-    assert data is not None
-    assert data[0] == 4
+        assert given_again_from(own) == 4
     (line,) = [line for line in lines if line["event"] == "outcomes lost"]
     assert (line["ends_at"], line["given_again_from"], line["not_given_again"]) == (0, 4, "0-6")

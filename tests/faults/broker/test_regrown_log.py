@@ -25,6 +25,7 @@ from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.consumer import PartitionReader, Verify
 from lakefold_log.read.reread import end_at_gap
 from lakefold_table.errors import GapError, RetryError
+from tests.integration.conftest import unique_names
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
 from tests.servers.kafka_relay import CutMoment, KafkaRelay, Kind, RelayedBroker
 from tests.waiting import until
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_log.read.consumer import Message
-    from tests.integration.conftest import TopicNames
 
 KEPT, LOST, OTHERS = (0, 1), (2, 3), (5, 6, 7, 8, 9)
+TESTS = 6
 
 
 @dataclass
 class RegrownLog:
-    """A log with the entries `KEPT` and `LOST`; `regrow` replaces `LOST` by the entries `OTHERS`."""
+    """A log with the entries `KEPT`; `grow` adds `LOST`, `regrow` replaces these by the entries `OTHERS`."""
 
     own: OwnLog
     broker: RelayedBroker
@@ -52,12 +53,12 @@ class RegrownLog:
     def _data(self) -> Path:
         return self.broker.directory / "data" / f"{self.own.topics.transactions}-0"
 
+    def keep(self) -> None:
+        """Keeps a copy of what the partition has. The broker is stopped."""
+        shutil.copytree(self._data, self.copy)
+
     def grow(self, *, marker: bool = False) -> None:
         """Writes the entries; with `marker` the first of `LOST` is followed by a marker of a transaction."""
-        self.own.propose(*KEPT)
-        self.broker.stop(PATIENCE_S)
-        shutil.copytree(self._data, self.copy)
-        self.broker.start()
         first, *rest = LOST
         if marker:
             self.transact(first)
@@ -114,13 +115,29 @@ def broker(relay: KafkaRelay) -> Iterator[RelayedBroker]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def _logs(
+    broker: RelayedBroker, relay: KafkaRelay, tmp_path_factory: pytest.TempPathFactory
+) -> list[RegrownLog]:
+    """A log for each test, with `KEPT` from before a restart of the broker, which they share."""
+    folder = tmp_path_factory.mktemp("copies")
+    logs = [
+        RegrownLog(OwnLog.make(broker.bootstrap_servers, unique_names()), broker, relay, folder / str(number))
+        for number in range(TESTS)
+    ]
+    for log in logs:
+        log.own.propose(*KEPT)
+    broker.stop(PATIENCE_S)
+    for log in logs:
+        log.keep()
+    broker.start()
+    return logs
+
+
 @pytest.fixture
-def log(
-    broker: RelayedBroker, relay: KafkaRelay, topic_names: TopicNames, tmp_path: Path
-) -> Iterator[RegrownLog]:
+def log(_logs: list[RegrownLog], relay: KafkaRelay) -> Iterator[RegrownLog]:
     """A log of the test's own."""
-    own = OwnLog.make(broker.bootstrap_servers, topic_names)
-    yield RegrownLog(own, broker, relay, tmp_path / "copy")
+    yield _logs.pop()
     relay.plan(None)
 
 
@@ -194,9 +211,6 @@ def test_a_reader_that_could_not_check_a_marker(log: RegrownLog, monkeypatch: py
 
 def test_markers_after_the_last_entry_are_no_gap(log: RegrownLog) -> None:
     """The epoch of the markers' leader may be later than that of the last entry."""
-    log.own.propose(*KEPT)
-    log.broker.stop(PATIENCE_S)
-    log.broker.start()
     log.transact(2, commit=False)
     with log.reader(0, Verify.LATER) as before:
         last = take(before, 2)[-1]
