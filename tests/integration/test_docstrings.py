@@ -62,12 +62,17 @@ def run(code: str, where: str, folder: Path, **names: object) -> None:
         asyncio.run(result)
 
 
+def write_flights(folder: Path) -> None:
+    """Makes a table with the versions that the code names."""
+    for number in range(12):
+        lance.write_dataset(FLIGHTS, folder / "flights.lance", mode="append" if number else "create")
+
+
 @pytest.mark.usefixtures("log_by_the_environment")
 @pytest.mark.parametrize("name", CODE)
 def test_the_code_of_a_docstring_works(name: str, tmp_path: Path) -> None:
-    for number in range(12):
-        lakefold.append(tmp_path / "flights.lance", FLIGHTS, app_id="before", batch_id=number)
-    lakefold.append(tmp_path / "people", PEOPLE)
+    write_flights(tmp_path)
+    lance.write_dataset(PEOPLE, tmp_path / "people")
     rows = {"rows": PEOPLE} if "people" in CODE[name] else {}
     run(CODE[name], name, tmp_path, table=tmp_path / "people", **rows)
 
@@ -76,8 +81,7 @@ def test_the_code_of_the_docstrings_about_spark_works(
     spark: SparkSession, options: lakefold.WriteOptions, tmp_path: Path
 ) -> None:
     assert SPARK_CODE.keys() == {"lakefold.spark.register", "lakefold.spark.sink"}
-    for number in range(12):
-        lance.write_dataset(FLIGHTS, tmp_path / "flights.lance", mode="append" if number else "create")
+    write_flights(tmp_path)
     brokers = str(options["bootstrap_servers"])
     # Spark's workers don't have the environment of this test.
     given = {

@@ -72,9 +72,8 @@ def with_other_pylance(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["lance", "lakefold_ingest", "other pylance"])
-@pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_executors_that_lack_a_package_are_found_at_the_first_batch(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, mode: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     words = {
         "lance": rf"executor on {platform.node()} can't write the table: .*python.* has no pylance",
@@ -85,12 +84,14 @@ def test_executors_that_lack_a_package_are_found_at_the_first_batch(
         with_other_pylance(tmp_path)
     else:
         without(tmp_path, fault)
-    given = {"write_mode": "upsert", "keys": "id"} if mode == "upsert" else {}
-    put = sink(tmp_path / "t", NO_BROKER, "app", **given)  # type: ignore[arg-type]  # the modes have other parameters
     monkeypatch.setattr(spark.sparkContext, "pythonExec", python_of_executors(tmp_path))
-    with pytest.raises(InvalidError, match=words[fault]) as caught:
-        put(spark.range(1), 0)
-    assert "lakefold[ingest]" in caught.value.hint
+    for put in (
+        sink(tmp_path / "appended", NO_BROKER, "app"),
+        sink(tmp_path / "merged", NO_BROKER, "app", write_mode="upsert", keys="id"),
+    ):
+        with pytest.raises(InvalidError, match=words[fault]) as caught:
+            put(spark.range(1), 0)
+        assert "lakefold[ingest]" in caught.value.hint
 
 
 def test_a_table_that_executors_can_not_see_is_found_and_nothing_is_left(
