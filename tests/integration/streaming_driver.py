@@ -2,7 +2,7 @@
 
 Run as a program with a JSON object of arguments. `hang_after`: once the sink has returned from this batch
 it writes the file `hanging` and stays there, before Spark commits the batch; the test waits for that and
-kills it.
+kills it. `fail_after`: the query fails there.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
         if batch_id == reported["hang_after"]:
             (folder / "hanging").touch()
             threading.Event().wait()
+        if batch_id == reported.get("fail_after"):
+            raise RuntimeError(f"batch {batch_id} fails")
 
     events = spark.readStream.schema("n long, s string").option("maxFilesPerTrigger", 1)
     query = (

@@ -505,11 +505,16 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
         lines = [json.dumps({"n": number * ROWS + row, "s": str(row)}) for row in range(ROWS)]
         (tmp_path / "events" / f"{number}.json").write_text("\n".join(lines))
     arguments = sink_options(bootstrap, topic_names)
-    with ready_committer(bootstrap, topic_names, tmp_path):
-        kill_driver_after(1, tmp_path, {**arguments, "wait": "commit"})
-    # Now batch 1 is in the table when it comes again, batch 2 only in the log.
-    kill_driver_after(2, tmp_path, {**arguments, "wait": "log"})
-    stream(spark, {"folder": str(tmp_path), "sink": {**arguments, "wait": "log"}, "hang_after": None})
+    job = {"folder": str(tmp_path), "sink": {**arguments, "wait": "commit"}, "hang_after": None}
+    with (
+        ready_committer(bootstrap, topic_names, tmp_path),
+        pytest.raises(StreamingQueryException, match="batch 1 fails"),
+    ):
+        stream(spark, {**job, "fail_after": 1})
+    # Now batch 1 is in the table when it comes again to another driver, batch 2 only in the log.
+    job["sink"] = {**arguments, "wait": "log"}
+    kill_driver_in_a_batch("streaming_driver", tmp_path, {**job, "hang_after": 2})
+    stream(spark, job)
     fold_to_the_end(bootstrap, topic_names, tmp_path)
 
     rows = lance.dataset(tmp_path / "lake" / "t").to_table()
@@ -518,9 +523,3 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
     outcomes = [type(outcome.result) for outcome in log.answers()]
     # The creation, the batches 0 and 1, then 2, 2 again and 3.
     assert outcomes == [Committed, Committed, Committed, Committed, Duplicate, Committed]
-
-
-def kill_driver_after(batch: int, folder: Path, arguments: dict[str, Any]) -> None:
-    """Run a driver until its sink has returned from this batch, then kill it before Spark has noted that."""
-    job = {"folder": str(folder), "sink": arguments, "hang_after": batch}
-    kill_driver_in_a_batch("streaming_driver", folder, job)
