@@ -291,8 +291,8 @@ the table stays as it is, empty or with columns that are null.
 ## Change events
 
 The mode `cdc` (in Python also `lakefold.apply_changes`) applies rows that say what happened to a row of the
-table. The last event of a key in a batch counts: it writes the row, or deletes it. Columns that the events
-don't have keep their values.
+table. The last event of a key in a batch counts: it writes the row, or deletes it. Columns that no event of the
+batch has keep their values; if some events have a column, it becomes null in the rows of the others.
 
 - **`operationColumn`** says what happened, and the other columns are the row. `operations` says what its
   values mean, for example `I=upsert,D=delete`. A deletion needs its keys only. This reads what Debezium's
@@ -311,6 +311,8 @@ don't have keep their values.
   (`value.converter.schemas.enable=true`), or for columns that `debeziumTypes` names, such as
   `born=Date,price=Decimal(2)`; so are columns of structs. A timestamp without a zone is one in UTC if the
   table's column has a zone. Fields of structs within a row, and `VariableScaleDecimal`, are not converted.
+  Nor is `__debezium_unavailable_value`, which Debezium sends for large values of PostgreSQL that did not
+  change: give such tables `REPLICA IDENTITY FULL`, so that their events have all values.
 - **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
   `_commit_version` unless `orderBy` is given.
 

@@ -153,6 +153,29 @@ def test_messages_of_kafka_are_applied_with_their_tombstones(folding: Folding) -
     assert names(folding) == {5: "new"}
 
 
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_columns_that_no_message_has_keep_their_values(folding: Folding, *, with_schema: bool) -> None:
+    def change_of(op: str, after: dict[str, Any] | None) -> dict[str, Any]:
+        # The names of the columns are elsewhere in the message, and one may be a text in the row.
+        event = change(op, None, after, 10) | {"source": {"name": "db", "at": 3}, "note": '"after": {"at"'}
+        return {"schema": {"type": "struct"}, "payload": event} if with_schema else event
+
+    put(folding, messages(change_of("u", {"id": 1, "name": '"at"'}), change_of("c", {"id": 4})), MESSAGES)
+    assert folding.rows() == [
+        {"id": 1, "name": '"at"', "at": 5},
+        {"id": 2, "name": "b", "at": 5},
+        {"id": 3, "name": "c", "at": 5},
+        {"id": 4, "name": None, "at": None},
+    ]
+    # A message that can't be read has no effect on the others, and neither have those without a row.
+    bad = ApplyChanges(messages("{no", change_of("d", None), change_of("u", {"id": 2, "at": 7})), MESSAGES)
+    folding.put(bad, bad_records="file:///bad")  # type: ignore[arg-type]  # the only text among numbers
+    assert folding.rows()[1] == {"id": 2, "name": "b", "at": 7}
+    # If one of the messages has a column, the others have no value for it.
+    put(folding, messages(change_of("u", {"id": 2}), change_of("u", {"id": 3, "name": "C"})), MESSAGES)
+    assert folding.rows()[1:3] == [{"id": 2, "name": None, "at": 7}, {"id": 3, "name": "C", "at": 5}]
+
+
 def test_messages_may_have_their_schema_beside_them(folding: Folding) -> None:
     schema = {"type": "struct", "fields": [{"field": "op", "type": "string", "optional": False}]}
     batch = messages(

@@ -6,6 +6,9 @@ a value) follows a deletion and deletes the row of its key. It has an effect if 
 
 Columns that Debezium sends in another type, such as dates as numbers, are converted (`debezium_types`).
 
+JSON is parsed with the types of the table, and the parser would make each column of them that a message lacks
+null. So columns that the first row lacks are left out, and if a later row has one, all is parsed again.
+
 Kafka Connect puts a schema before each JSON message, `{"schema": …, "payload": …}`. Nearly all messages have
 the same, often longer than the payload, so each schema is parsed once and the messages without it.
 
@@ -28,6 +31,7 @@ from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, conve
 from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
 from lakefold_ingest.rows.fitting import plain_field
+from lakefold_ingest.rows.row_faults import RowFaults
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -35,14 +39,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_ingest.rows.row_faults import RowFaults
-
     Mask = NDArray[np.bool_]
 
 OP, BEFORE, AFTER, PAYLOAD, VALUE, KEY = "op", "before", "after", "payload", "value", "key"
 TRUNCATE, MESSAGE = "t", "m"
 _SCHEMA_BEGIN: Final = rb'\s*\{\s*"schema"\s*:\s*'
 _PAYLOAD_BEGIN: Final = re.compile(r'\s*,\s*"payload"\s*:')
+_ROW_BEGIN: Final = r'"after"\s*:\s*\{'
 _JSON: Final = json.JSONDecoder()
 
 
@@ -139,15 +142,51 @@ def _envelopes(
         )
     messages, in_schema = _without_schemas(rows.column(VALUE))
     kinds = {**in_schema, **kinds}
-    fields = [plain_field(field) for field in table]
+    names = _columns_of_first(messages, table.names)
+    while True:
+        attempt = RowFaults(rows.num_rows)
+        fields = [plain_field(field) for field in table if field.name in names]
+        envelopes = _parsed_envelopes(messages, fields, format_, table, kinds, attempt)
+        more = {*_side(envelopes, AFTER).column_names} & {*table.names} - names
+        if not more:
+            faults.add_all(attempt)
+            return envelopes, kinds
+        names |= more
+
+
+def _parsed_envelopes(
+    messages: pa.ChunkedArray,
+    fields: Sequence[pa.Field],
+    format_: ChangeFormat,
+    table: pa.Schema,
+    kinds: Mapping[str, DebeziumType],
+    faults: RowFaults,
+) -> pa.Table:
+    """Returns the envelopes of messages of JSON. `fields` are the columns that each of their rows gets."""
     image = _image(fields, kinds)
     envelope = pa.struct([(OP, pa.string()), (BEFORE, image), (AFTER, image)])
     for path in format_.order_by:
         name, in_struct, last = path.partition(".")
         if in_struct and "." not in last and last in table.names:
-            envelope = _with_field(envelope, name, json_structs([fields[table.get_field_index(last)]]))
+            ordering = json_structs([plain_field(table.field(last))])
+            envelope = _with_field(envelope, name, ordering)
     kind = _with_field(envelope, PAYLOAD, envelope)
-    return _without_payload(_fields_of(parsed(messages, kind, VALUE, faults), VALUE)), kinds
+    return _without_payload(_fields_of(parsed(messages, kind, VALUE, faults), VALUE))
+
+
+def _columns_of_first(messages: pa.ChunkedArray, columns: Collection[str]) -> set[str]:
+    """Returns those of `columns` that the first row has which the messages write; all if they write none."""
+    texts = messages.cast(pa.large_binary())
+    for index in np.flatnonzero(mask(pc.match_substring_regex(texts, _ROW_BEGIN))).tolist():
+        try:
+            message = json.loads(texts[index].as_py())
+        except ValueError:
+            continue
+        envelope = message.get(PAYLOAD) or message if isinstance(message, dict) else None
+        row = envelope.get(AFTER) if isinstance(envelope, dict) else None
+        if isinstance(row, dict):
+            return {*columns} & row.keys()
+    return {*columns}
 
 
 def _image(fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType]) -> pa.StructType:

@@ -72,6 +72,11 @@ class RowFaults:
         if new.size:
             self._fault_of[new] = self._numbers.setdefault((column, reason), len(self._numbers) + 1)
 
+    def add_all(self, others: RowFaults) -> None:
+        """Notes the faults that `others` has of the same rows."""
+        for (column, reason), number in others._numbers.items():
+            self.add(np.flatnonzero(others._fault_of == number), column, reason)
+
     @property
     def rows(self) -> Indices:
         """The indices of the rows that have a fault, ascending."""
