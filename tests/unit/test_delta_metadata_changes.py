@@ -367,3 +367,32 @@ def test_enabling_row_tracking_turns_back_only_what_writes_rows_again(tmp_path: 
     assert isinstance(deleted, Committed)
     assert isinstance(rewritten, Rejected)
     assert table.rows() == [0, 2]
+
+
+def test_of_two_that_add_mapped_columns_at_once_the_second_is_built_again(tmp_path: Path) -> None:
+    """The ids of the second one's columns are lower than the highest that the first one has given."""
+
+    def described(*names: str) -> Members:
+        columns = [
+            column(
+                name,
+                metadata={"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"},
+            )
+            for number, name in enumerate(names, 1)
+        ]
+        highest = {"delta.columnMapping.maxColumnId": str(len(names))}
+        return metadata(schema(*columns), **{"delta.columnMapping.mode": "name"} | highest)
+
+    table = Table(tmp_path / "t")
+    table.fold(table.propose(protocol_with("columnMapping"), described("x")), log=log_id(1))
+    first, second = (
+        table.propose(described("x", "y", "z"), read=0),
+        table.propose(described("x", "w"), read=0),
+    )
+    done, late = table.fold(first, second, log=log_id(2))
+    assert isinstance(done, Committed)
+    assert isinstance(late, Rejected)
+    assert late.conflict.retryable
+    (refused,) = table.fold(table.propose(described("x", "w"), read=1), log=log_id(3))
+    assert isinstance(refused, Invalid)
+    assert "goes back from 3 to 2" in refused.message

@@ -277,8 +277,6 @@ class DeltaDraft:
         fault: Invalid | None = None
         if proposal.protocol is not None:
             fault = protocol_fault(before.protocol, proposal.protocol)
-        if fault is None and proposal.metadata is not None:
-            fault = replaced_fault(before.metadata, proposal.metadata)
         if fault is None and after is not before:
             fault = metadata_fault(before, after)
         if fault is None and proposal.metadata is not None:
@@ -295,8 +293,11 @@ class DeltaDraft:
         self, proposal: DeltaTableProposal, before: TableMetadata
     ) -> Rejected | Invalid | None:
         """Returns why the metadata of a proposal don't fit to files that the table keeps, or None."""
-        if proposal.metadata is None or proposal.restores:
+        if proposal.metadata is None:
             return None
+        replaced = replaced_fault(before, proposal.metadata)
+        if replaced is not None or proposal.restores:
+            return replaced
         after, fault = proposal.metadata, None
         keeps = self._keeps_files(proposal)
         if keeps:
