@@ -192,7 +192,9 @@ def test_columns_without_values_are_not_read(monkeypatch: pytest.MonkeyPatch) ->
     def recorded(
         file: pq.ParquetFile, size: int, *, row_groups: list[int], columns: list[str], use_threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        read.append((row_groups, columns))
+        if use_threads:
+            # Others only ask how much memory the texts of a column would take.
+            read.append((row_groups, columns))
         yield from batches(file, size, row_groups=row_groups, columns=columns, use_threads=use_threads)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
@@ -318,8 +320,44 @@ def test_a_file_that_would_take_far_more_memory_is_refused(monkeypatch: pytest.M
     assert len(decoded(data)) == 3000
     monkeypatch.setattr(module, "SPARE_BYTES", 0)
     monkeypatch.setattr(module, "MOST_TIMES", 2)
-    with pytest.raises(DamagedError, match="says that its columns take"):
+    with pytest.raises(DamagedError, match="would take at least"):
         decoded(data)
+
+
+def repeating(member: str, text: str, rows: int) -> bytes:
+    """A checkpoint of many files that have the same text, which is stored once for all of them."""
+    same = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    tags = pa.MapArray.from_arrays(list(range(rows + 1)), pa.array(["k"] * rows), same)
+    given = {
+        "path": pa.array([f"{number}" for number in range(rows)]),
+        "partitionValues": pa.array([[]] * rows, TEXTS),
+        "size": pa.array([1] * rows),
+        "modificationTime": pa.array([1] * rows),
+        "dataChange": pa.array([False] * rows),
+        member: tags if member == "tags" else same,
+    }
+    sink = pa.BufferOutputStream()
+    files = pa.StructArray.from_arrays(list(given.values()), names=list(given))
+    pq.write_table(pa.table({"add": files}), sink, dictionary_pagesize_limit=1 << 30, write_statistics=False)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("member", ["stats", "tags"])
+def test_a_text_that_is_stored_once_for_many_files_takes_no_memory_for_each(member: str) -> None:
+    """A file of some kilobytes would take 400 MiB."""
+    assert len(decoded(repeating(member, "x" * 1000, 400))) == 400
+    data = repeating(member, "x" * (1 << 20), 400)
+    with pytest.raises(DamagedError, match=r"would take at least 4[12]"):
+        decoded(data)
+
+
+def test_one_long_text_among_many_short_ones_is_read() -> None:
+    texts = ["x" * (1 << 20), *(f"{number % 7}" for number in range(20_000))]
+    sink = pa.BufferOutputStream()
+    versions = pa.array([1] * len(texts))
+    apps = pa.StructArray.from_arrays([pa.array(texts), versions], names=["appId", "version"])
+    pq.write_table(pa.table({"txn": apps}), sink)
+    assert len(decoded(bytes(sink.getvalue()))) == len(texts)
 
 
 def test_statistics_that_are_columns_become_json() -> None:

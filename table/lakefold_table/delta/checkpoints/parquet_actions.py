@@ -27,7 +27,7 @@ from lakefold_table.delta.json_text import to_json
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_table.delta.actions.file_columns import FileGroup
 
@@ -39,7 +39,9 @@ MOST_TEXT: Final = 64 << 20
 """The largest text in a file's footer, and the most parts of one list there."""
 SPARE_BYTES: Final = 64 << 20
 MOST_TIMES: Final = 100
-"""How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
+"""How much larger than the file its columns may be in memory, beside `SPARE_BYTES`."""
+_TEXTS: Final = "BYTE_ARRAY"
+"""What Parquet calls the type of texts."""
 STATS: Final = "stats"
 _NOT_OF_TOMBSTONES: Final = (STATS, "tags")
 _DATA_CHANGE: Final = "dataChange"
@@ -50,6 +52,10 @@ _NESTED: Final[Mapping[str, type[Any]]] = {"deletionVector": DeletionVector, "fo
 """The members that are objects."""
 _FILES: Final = frozenset({AddFile.NAME, RemoveFile.NAME})
 _HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
+
+
+_Part = tuple[list[str], list[int]]
+"""Columns, and the row groups of which they are read."""
 
 
 class SeekableFile(Protocol):
@@ -81,9 +87,9 @@ def parquet_actions(
             thrift_container_size_limit=MOST_TEXT,
             coerce_int96_timestamp_unit="us",
         )
-        _check_size(file.metadata, opened.size(), where)
-        wanted = _columns(file.schema_arrow, names)
-        for columns, numbers in _parts(file.metadata, wanted):
+        parts = list(_parts(file.metadata, _columns(file.schema_arrow, names)))
+        _check_size(opened, file.metadata, parts, where)
+        for columns, numbers in parts:
             for batch in file.iter_batches(ROWS_READ, row_groups=numbers, columns=columns, use_threads=True):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     yield from _actions(name, column, where)
@@ -193,12 +199,80 @@ def _arrow_value(content: Any, kind: Any) -> Any:  # noqa: ANN401 - JSON values 
     return content
 
 
-def _check_size(metadata: Any, size: int, where: str) -> None:  # noqa: ANN401 - a footer
-    groups = range(metadata.num_row_groups)
-    plain = sum(max(0, metadata.row_group(number).total_byte_size) for number in groups)
-    if plain > SPARE_BYTES + MOST_TIMES * size:
-        message = f"the file of {size} bytes says that its columns take {plain} bytes"
+def _check_size(opened: Any, metadata: Any, parts: Iterable[_Part], where: str) -> None:  # noqa: ANN401 - a file and its footer
+    """Raises `DamagedError` if what is read of a file would take far more memory than the file is long.
+
+    A value that repeats is stored once, whether it is null or a text of many megabytes, and is in memory for
+    each row.
+    """
+    size = opened.size()
+    most = SPARE_BYTES + MOST_TIMES * size
+    takes = sum(
+        max(0, metadata.row_group(number).total_byte_size) for number in range(metadata.num_row_groups)
+    )
+    texts: dict[tuple[int, str], int] = {}
+    for columns, numbers in parts:
+        for number in numbers:
+            group = metadata.row_group(number)
+            for chunk in map(group.column, range(group.num_columns)):
+                if _member(chunk.path_in_schema) in columns:
+                    values = max(chunk.num_values, group.num_rows)
+                    takes += values
+                    if chunk.physical_type == _TEXTS:
+                        texts[number, chunk.path_in_schema] = values
+    if takes <= most:
+        takes += _texts_size(opened, metadata, texts, most - takes)
+    if takes > most:
+        message = f"the columns of the file of {size} bytes would take at least {takes} bytes"
         raise DamagedError(message, where=where, hint=_HINT)
+
+
+def _texts_size(opened: Any, metadata: Any, texts: Mapping[tuple[int, str], int], most: int) -> int:  # noqa: ANN401 - as above
+    """Returns how many bytes texts take at most that are stored once for all rows; exactly if near `most`.
+
+    `texts`: how many values there are, by row group and column.
+    """
+    longest = {text: values * _longest_text(opened, metadata, *text) for text, values in texts.items()}
+    takes = sum(longest.values())
+    for text in sorted(longest, key=longest.__getitem__, reverse=True):
+        if takes <= most:
+            break
+        # Most texts of a column may be shorter than the longest.
+        takes += _text_bytes(opened, metadata, *text, most) - longest[text]
+    return takes
+
+
+def _longest_text(opened: Any, metadata: Any, number: int, column: str) -> int:  # noqa: ANN401 - as above
+    """Returns the bytes of the longest text that a column of a row group stores once for all of its rows."""
+    import pyarrow.compute as pc
+
+    texts = next(_stored_texts(opened, metadata, number, column, 1), None)
+    return 0 if texts is None else pc.max(pc.binary_length(texts.dictionary)).as_py() or 0
+
+
+def _text_bytes(opened: Any, metadata: Any, number: int, column: str, most: int) -> int:  # noqa: ANN401 - as above
+    """Returns how many bytes the texts of a column take, or a number above `most`."""
+    import pyarrow.compute as pc
+
+    takes = 0
+    for texts in _stored_texts(opened, metadata, number, column, ROWS_READ):
+        takes += pc.sum(pc.binary_length(texts.dictionary).take(texts.indices)).as_py() or 0
+        if takes > most:
+            break
+    return takes
+
+
+def _stored_texts(opened: Any, metadata: Any, number: int, column: str, rows: int) -> Iterator[Any]:  # noqa: ANN401 - as above
+    """Yields the texts of a column, `rows` at once: each text once, and which one each row has."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(opened, metadata=metadata, read_dictionary=[column], pre_buffer=False)
+    for batch in file.iter_batches(rows, row_groups=[number], columns=[column], use_threads=False):
+        texts = batch.column(0)
+        while pa.types.is_nested(texts.type):
+            texts = texts.field(0) if pa.types.is_struct(texts.type) else texts.flatten()
+        yield texts
 
 
 def _columns(schema: Any, names: Collection[str]) -> list[str]:  # noqa: ANN401 - an Arrow schema
@@ -218,7 +292,7 @@ def _columns(schema: Any, names: Collection[str]) -> list[str]:  # noqa: ANN401 
     return columns
 
 
-def _parts(metadata: Any, wanted: Sequence[str]) -> Iterator[tuple[list[str], list[int]]]:  # noqa: ANN401 - a footer
+def _parts(metadata: Any, wanted: Sequence[str]) -> Iterator[_Part]:  # noqa: ANN401 - a footer
     """Yields columns, and the row groups of which they are read.
 
     A row group mostly has actions of one kind, without most of their members. A column of nulls would take
@@ -227,7 +301,7 @@ def _parts(metadata: Any, wanted: Sequence[str]) -> Iterator[tuple[list[str], li
     leaves: dict[str, dict[int, bool]] = {name: {} for name in wanted}
     for index in range(metadata.num_columns):
         leaf = metadata.schema.column(index)
-        name = ".".join(leaf.path.split(".")[:2])
+        name = _member(leaf.path)
         if name in leaves:
             leaves[name][index] = leaf.max_repetition_level > 0
     each = (_needed(metadata.row_group(number), leaves) for number in range(metadata.num_row_groups))
@@ -259,6 +333,11 @@ def _has_values(chunk: Any) -> bool:  # noqa: ANN401 - a column of a row group
     """Returns whether a column has values, or does not say it."""
     statistics = chunk.statistics
     return statistics is None or not statistics.has_null_count or statistics.null_count < chunk.num_values
+
+
+def _member(column: str) -> str:
+    """Returns the member of an action to which a column belongs, with the action's name."""
+    return ".".join(column.split(".")[:2])
 
 
 def _kind(column: str) -> str:
