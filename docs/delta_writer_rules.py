@@ -36,6 +36,7 @@ _MOVED: Final = "unit/test_delta_data_change.py"
 _ROWS: Final = "unit/test_delta_rows.py"
 _COMMITS: Final = "unit/test_delta_commit_features.py"
 _HOSTILE: Final = "unit/test_delta_hostile.py"
+_STATISTICS: Final = "unit/test_delta_statistics_types.py"
 _CLUSTERED: Final = "unit/test_delta_clustering.py"
 _SHARED: Final = "unit/test_delta_sharing.py::test_proposals_share_a_commit_only_if_nothing_in_it_contradicts"
 _CHECKED: Final = (
@@ -87,6 +88,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("they have the size that is given", "bytes, its action says", _FORMAT),
         ("sizes and times are not negative", "negative", _FORMAT),
         ("statistics are JSON", "statistics", _FORMAT),
+        ("of the types of the columns", "and the type of the column is", _STATISTICS),
         ("files are below the table", "not below the table's root", _FORMAT),
         ("paths are percent-encoded", "which is no character of a URI", _HOSTILE),
         (

@@ -17,6 +17,7 @@ import lakefold
 from lakefold_table.delta.checkpoints.sidecars import v2_checkpoint
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
 from lakefold_table.delta.checkpoints.written import INTERVAL, checkpoint_files
+from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed
 from tests.delta_logs.actions import (
     LISTED,
@@ -28,6 +29,7 @@ from tests.delta_logs.actions import (
     metadata,
     snapshot_in,
     snapshot_of,
+    text,
 )
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_written_checkpoints import log_id
@@ -152,18 +154,23 @@ def test_a_number_that_json_may_have_rounded_is_no_bound() -> None:
     ],
 )
 def test_a_bound_that_the_column_can_not_hold_is_null(tmp_path: Path, kind: str, least: str) -> None:
-    """A commit is published before its checkpoint is made, so it must not end there."""
+    """A commit is published before its checkpoint is made, so it must not end there.
+
+    Another client has written the bounds.
+    """
     table = Table(tmp_path / "t")
     created = table.propose(PROTOCOL, metadata(schema(*fields(kind)), **BOTH, **{INTERVAL: "1"}))
     assert table.fold(created, log=log_id(1)) == [Committed(0)]
     files = [data_file(table.path, name, 1) for name in "ab"]
     files[0]["add"]["stats"] = f'{{"numRecords":1,"minValues":{{"{kind}":{least}}}}}'
     files[1]["add"]["stats"] = f'{{"numRecords":1,"minValues":{{"{kind}":"no bound"}}}}'
-    (stored,) = table.fold(table.propose(*files), log=log_id(2))
+    (table.path / commit_path(1)).write_bytes(text(files))
+    (stored,) = table.fold(table.propose(data_file(table.path, "c", 1)), log=log_id(2))
     assert isinstance(stored, Committed)
     (checkpoint,) = (table.path / "_delta_log").glob("*.checkpoint.parquet")
     rows = pq.read_table(checkpoint).column("add").to_pylist()
-    assert [row["stats_parsed"]["minValues"][kind] for row in rows if row is not None] == [None, None]
+    parsed = {row["path"]: row["stats_parsed"]["minValues"] for row in rows if row is not None}
+    assert [parsed["a"][kind], parsed["b"][kind], parsed["c"]] == [None, None, None]
 
 
 def test_statistics_that_are_malformed_or_absent_are_null() -> None:

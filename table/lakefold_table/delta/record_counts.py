@@ -31,7 +31,9 @@ class StatisticsSummary:
     fault: str = ""
 
 
-_BY_COLUMN: Final = ("nullCount", "minValues", "maxValues")
+NULL_COUNT: Final = "nullCount"
+BOUNDS: Final = ("minValues", "maxValues")
+_BY_COLUMN: Final = (NULL_COUNT, *BOUNDS)
 NO_STATISTICS: Final = StatisticsSummary()
 
 
@@ -77,7 +79,7 @@ def _columns(content: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _nulls(content: Mapping[str, Any]) -> frozenset[str]:
-    counts = content.get(_BY_COLUMN[0])
+    counts = content.get(NULL_COUNT)
     counts = counts if isinstance(counts, dict) else {}
     return frozenset(name for name, count in counts.items() if is_long(count) and count > 0)
 

@@ -6,7 +6,7 @@ These are the requirements that Delta's protocol has for writers, as far as the 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.paths import CHANGE_DATA, file_path, hidden_part, needless_part, unescaped
@@ -36,6 +36,7 @@ from lakefold_table.delta.table_features.protocol_check import (
 )
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED, MOST_ROWS, without_ids
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
+from lakefold_table.delta.table_features.statistics_types import statistics_types, unfit_statistics
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.values import value
@@ -66,7 +67,7 @@ class TableRules:
 
     `features`: those of writers. `partitions`: the types of the partition columns by the names under which
     files give their values. `lacking`: partition columns that are not in the schema. `columns`: the names
-    under which statistics have columns. `tracks_rows`: files get row ids.
+    under which statistics have columns, `types`: their types. `tracks_rows`: files get row ids.
     `required`: the columns at the top that are NOT NULL, by the same names.
     `writes_vectors`: files may get deletion vectors. `clustering`: the columns by which it is clustered, by
     their paths in data files. `fault`: why nothing may be committed to such a table.
@@ -78,6 +79,7 @@ class TableRules:
     partitions: Mapping[str, str] = field(default_factory=no_members)
     lacking: tuple[str, ...] = ()
     columns: frozenset[str] = frozenset()
+    types: Mapping[str, Any] = field(default_factory=no_members)
     required: frozenset[str] = frozenset()
     is_append_only: bool = False
     tracks_rows: bool = False
@@ -94,6 +96,7 @@ def table_rules(
         check_committable(protocol, metadata)
         clustering = clustering_columns(domains, writer_features(protocol))
         columns = {column.path[0]: column for column in all_columns(metadata) if len(column.path) == 1}
+        types = statistics_types(metadata)
     except (DamagedError, InvalidError) as error:
         return TableRules(protocol, metadata, fault=Invalid(error.reason, error.hint))
     features = writer_features(protocol)
@@ -112,6 +115,7 @@ def table_rules(
         },
         tuple(sorted(set(metadata.partition_columns) - columns.keys())),
         frozenset(column.physical if mapped else name for name, column in columns.items()),
+        types,
         frozenset(
             column.physical if mapped else name
             for name, column in columns.items()
@@ -196,6 +200,9 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
         is_new = file.data_change and file.path not in removed and proposal.operation != RESTORE_TABLE
         if file.path not in removed and (file.data_change or removed) and not proposal.restores:
             yield from _of_new_path(file.path)
+            unfit = unfit_statistics(file, rules.types)
+            if unfit is not None:
+                yield unfit
         if is_new and file.base_row_id is not None and not rules.tracks_rows:
             message = f"{file.path!r} has a row id, but the table lacks the feature {ROW_TRACKING}"
             yield message, "leave out baseRowId: committers give row ids"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.json_text import parse_object
-from lakefold_table.delta.record_counts import statistics_members
-from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.record_counts import NULL_COUNT, statistics_members
+from lakefold_table.delta.table_features.columns import stored_columns
 from lakefold_table.delta.table_features.simple_types import decimal_digits
 from lakefold_table.errors import DamagedError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lakefold_table.delta.actions.file_actions import AddFile
     from lakefold_table.delta.actions.table_actions import DomainMetadata, TableMetadata
-    from lakefold_table.delta.table_features.columns import SchemaColumn
 
     Path = tuple[str, ...]
 
@@ -69,8 +68,8 @@ def clustering_faults(
         return
     if metadata.partition_columns:
         yield "the table has partition columns, so it can't be clustered", "partition it, or cluster it"
-    kinds = {path: column.kinds[0] for path, column in _stored_columns(metadata)}
-    names = {} if before is None else {path: column.name for path, column in _stored_columns(before)}
+    kinds = {path: column.kinds[0] for path, column in stored_columns(metadata)}
+    names = {} if before is None else {path: column.name for path, column in stored_columns(before)}
     for path in columns:
         kind = kinds.get(path)
         shown = names.get(path, ".".join(path))
@@ -90,7 +89,7 @@ def lacking_statistics(file: AddFile, columns: Collection[Path]) -> tuple[str, s
     """
     if not columns:
         return None
-    counts = statistics_members(file).get("nullCount")
+    counts = statistics_members(file).get(NULL_COUNT)
     for path in columns:
         count = counts
         for name in path:
@@ -98,17 +97,3 @@ def lacking_statistics(file: AddFile, columns: Collection[Path]) -> tuple[str, s
         if count is None:
             return f"{file.path!r} has no statistics of the clustering column {'.'.join(path)!r}", _STATISTICS
     return None
-
-
-def _stored_columns(metadata: TableMetadata) -> Iterator[tuple[Path, SchemaColumn]]:
-    """Yields each column and each field of a struct, with its path in data files."""
-    stored: dict[Path, Path] = {(): ()}
-    for column in all_columns(metadata):
-        above = stored.get(column.path[:-1])
-        if above is None:
-            # A field in an array or a map.
-            continue
-        path = (*above, column.physical if metadata.maps_columns else column.path[-1])
-        yield path, column
-        if column.kinds == ("struct",):
-            stored[column.path] = path

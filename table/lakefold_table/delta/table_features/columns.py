@@ -74,6 +74,23 @@ def all_columns(metadata: TableMetadata) -> tuple[SchemaColumn, ...]:
     return tuple(_columns(_fields(metadata), ()))
 
 
+def stored_columns(metadata: TableMetadata) -> Iterator[tuple[tuple[str, ...], SchemaColumn]]:
+    """Yields each column and each field of a struct, with its path in data files.
+
+    Raises `DamagedError` if there is no schema.
+    """
+    stored: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
+    for column in all_columns(metadata):
+        above = stored.get(column.path[:-1])
+        if above is None:
+            # A field in an array or a map.
+            continue
+        path = (*above, column.physical if metadata.maps_columns else column.path[-1])
+        yield path, column
+        if column.kinds == ("struct",):
+            stored[column.path] = path
+
+
 def column_keys(metadata: TableMetadata) -> frozenset[str]:
     """Returns the keys in the metadata of all columns. Raises `DamagedError` if there is no schema."""
     return frozenset(key for column in all_columns(metadata) for key in column.keys)
