@@ -107,7 +107,10 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("features are in both lists, if readers must know them", "must know the feature", _METADATA),
         ("what properties and columns use is listed", "needs the feature", _METADATA),
     ),
-    "Append-only Tables": (("rows are neither changed nor removed", "append-only", _FORMAT),),
+    "Append-only Tables": (
+        ("rows are neither changed nor removed", "append-only", _FORMAT),
+        ("also not together with the end of the property", "append-only (", _FORMAT),
+    ),
     "Column Invariants": (
         ("they are JSON with an expression", "is not JSON with an expression", _RULES),
         ("each row meets them: what writes it sees to that", "", _WRITTEN),
@@ -119,10 +122,14 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("each row meets them: what writes it sees to that", "", _WRITTEN),
     ),
     "Generated Columns": (
+        ("their expressions are texts", "delta.generationExpression of the column", _RULES),
         ("columns that they name are in the schema", "the generated column y names z", _RULES),
         ("values are those of the expression: nothing here writes any", "", _GENERATED),
     ),
-    "Default Columns": (("defaults come after their columns", "CURRENT_DEFAULT", _RULES),),
+    "Default Columns": (
+        ("defaults come after their columns", "'y' has CURRENT_DEFAULT", _RULES),
+        ("they are texts", "CURRENT_DEFAULT of the column", _RULES),
+    ),
     "Identity Columns": (("no value is given twice: nothing is committed to such a table", "", _IDENTITY),),
     "Change Data Files": (
         ("rows that are written again come with `cdc` actions", "without cdc actions", _RULES),
@@ -130,6 +137,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("they have values of the partition columns, as other files", "partition columns (", _RULES),
         ("they have dataChange false", "dataChange false", _FORMAT),
         ("they come with other files", "cdc", _FORMAT),
+        ("each is named once", "two cdc actions", _FORMAT),
     ),
     "Column Mapping": (
         ("without it names have no special characters", "has one of the characters", _RULES),
@@ -155,6 +163,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("no row id is above 2^63 - 1", "no row ids are left after", _HOSTILE),
         ("a committer gives row ids", "", f"{_COMMITS}::test_files_get_row_ids_in_their_order"),
         ("all files have ids when it is enabled", "has no row ids", _COMMITS),
+        ("then columns of ids have names", "needs the property", _COMMITS),
         ("columns of ids keep their names", "changes from", _COMMITS),
     ),
     "In-Commit Timestamps": (

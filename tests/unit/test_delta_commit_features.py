@@ -230,6 +230,19 @@ def test_row_tracking_is_enabled_only_if_every_file_has_ids(tmp_path: Path) -> N
     assert isinstance(result, Committed)
 
 
+def test_a_table_without_files_also_names_the_columns_of_row_ids(tmp_path: Path) -> None:
+    new = Table(tmp_path / "new")
+    (result,) = new.fold(
+        new.propose(protocol_with("rowTracking", "domainMetadata"), metadata(**{TRACKS: "true"}))
+    )
+    assert isinstance(result, Invalid)
+    assert f"{TRACKS} needs the property {MATERIALIZED[0]}" in result.message
+    log = Log(tmp_path / "t", **{TRACKS: "true"}, **KEPT)
+    (result,) = log.fold(metadata(**{TRACKS: "true"}, **{MATERIALIZED[0]: "_row-id-0"}), read=0)
+    assert isinstance(result, Invalid)
+    assert f"{TRACKS} needs the property {MATERIALIZED[1]}" in result.message
+
+
 def test_files_of_a_table_without_row_tracking_have_no_ids(tmp_path: Path) -> None:
     table = Table(tmp_path / "t")
     table.begin()

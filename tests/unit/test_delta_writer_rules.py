@@ -39,7 +39,7 @@ def struct(*fields: Field) -> Field:
     return field("s", {"type": "struct", "fields": list(fields)})
 
 
-def generated(text: str) -> Members:
+def generated(text: object) -> Members:
     return described(X, field("y", **{"delta.generationExpression": text}))
 
 
@@ -70,6 +70,8 @@ ALONE: dict[str, tuple[Members, str]] = {
     "a constraint with a parameter": (constrained(X, text="exists(array(x), v -> v > 0)"), ""),
     "a generated column": (generated("z * 2"), "the generated column y names z, which is not a column"),
     "a generated column of a column": (generated("X * 2"), ""),
+    "a generated column by a number": (generated(2), "delta.generationExpression of the column 'y' is not a"),
+    "a default that is a number": (described(field("x", CURRENT_DEFAULT=1)), "CURRENT_DEFAULT of the column"),
 }
 
 

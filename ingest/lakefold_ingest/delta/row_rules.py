@@ -32,8 +32,7 @@ from lakefold_table.delta.predicates.syntax import (
     Time,
     parse_predicate,
 )
-from lakefold_table.delta.table_features.dependent_expressions import GENERATED
-from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS
+from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, GENERATED
 from lakefold_table.delta.table_features.text_types import in_full
 from lakefold_table.errors import InvalidError
 

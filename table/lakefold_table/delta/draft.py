@@ -49,6 +49,7 @@ from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVED,
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.type_widening import with_version
 from lakefold_table.delta.validity import (
+    append_only_fault,
     clustering_fault,
     enables_row_tracking,
     metadata_fault,
@@ -274,8 +275,8 @@ class DeltaDraft:
         self, proposal: DeltaTableProposal, before: TableRules, after: TableRules
     ) -> Invalid | None:
         """Returns why the protocol or the metadata of the table can't be changed so, or None."""
-        fault: Invalid | None = None
-        if proposal.protocol is not None:
+        fault = append_only_fault(proposal, before)
+        if fault is None and proposal.protocol is not None:
             fault = protocol_fault(before.protocol, proposal.protocol)
         if fault is None and after is not before:
             fault = metadata_fault(before, after)

@@ -34,7 +34,7 @@ from lakefold_table.delta.table_features.protocol_check import (
     proposed_faults,
     writer_features,
 )
-from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED, MOST_ROWS, without_ids
+from lakefold_table.delta.table_features.row_tracking import ENABLED, MOST_ROWS, without_ids
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.statistics_types import statistics_types, unfit_statistics
 from lakefold_table.entry import Invalid
@@ -59,6 +59,10 @@ _OF_ROWS: Final = ("UPDATE", "DELETE", "MERGE")
 _ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
 _PLAIN: Final = "leave out empty parts, `.`, and escapes of letters, digits, `-._~/`; write others as `%2B`"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
+_APPEND_ONLY: Final = (
+    f"the table is append-only ({APPEND_ONLY}), and the proposal removes rows",
+    f"only add rows to it, or set {APPEND_ONLY} to false in a proposal of its own before",
+)
 
 
 @value()
@@ -152,6 +156,7 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         yield f"the partition column {rules.lacking[0]!r} is not in the schema", _FOLLOW
     yield from _twice("add", proposal.adds)
     yield from _twice("remove", proposal.removes)
+    yield from _twice("cdc", proposal.changes)
     if proposal.removes and proposal.adds:
         both = {file.key for file in proposal.adds} & {file.key for file in proposal.removes}
         if both:
@@ -161,11 +166,22 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
     yield from _of_rows(proposal)
     if proposal.domains and "domainMetadata" not in rules.features:
         yield "the proposal sets domain metadata, but the table lacks the feature domainMetadata", _FOLLOW
-    if rules.is_append_only and any(file.data_change for file in proposal.removes):
-        yield (
-            f"the table is append-only ({APPEND_ONLY}), and the proposal removes rows",
-            "only add rows to it",
-        )
+    if rules.is_append_only and _removes_rows(proposal):
+        yield _APPEND_ONLY
+
+
+def append_only_fault(proposal: DeltaTableProposal, before: TableRules) -> Invalid | None:
+    """Returns why rows can't go together with the property of an append-only table, or None.
+
+    A RESTORE of a version in which the table was none may, as with delta-spark.
+    """
+    refused = before.is_append_only and _removes_rows(proposal) and not proposal.restores
+    return Invalid(*_APPEND_ONLY) if refused else None
+
+
+def _removes_rows(proposal: DeltaTableProposal) -> bool:
+    """Returns whether a proposal removes rows, rather than storing them in another way."""
+    return any(file.data_change for file in proposal.removes)
 
 
 def _of_changes(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
@@ -309,7 +325,7 @@ def _of_domains(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tup
         yield "there are two domainMetadata actions of one domain", _FOLLOW
 
 
-def _twice(name: str, files: tuple[AddFile, ...] | tuple[RemoveFile, ...]) -> Iterator[tuple[str, str]]:
+def _twice(name: str, files: Iterable[AddFile | RemoveFile | ChangeFile]) -> Iterator[tuple[str, str]]:
     seen = set[str]()
     for file in files:
         if file.path in seen:
@@ -400,10 +416,6 @@ def row_tracking_fault(rules: TableRules, files: Iterable[AddFile]) -> Invalid |
     """Returns why row tracking can't be enabled for a table with these rules and files, or None."""
     if not rules.tracks_rows:
         return Invalid(f"{ENABLED} needs the feature {ROW_TRACKING}", "add it to the table's protocol")
-    lacking = [name for name in MATERIALIZED if not rules.metadata.configuration.get(name)]
-    if lacking:
-        hint = "name the columns in which rewritten rows keep their ids and versions"
-        return Invalid(f"{ENABLED} needs the property {lacking[0]}", hint)
     path = without_ids(files)
     if path:
         hint = "add such files again before, with dataChange false"

@@ -12,7 +12,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.table_features.columns import all_columns
-from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, INVARIANT, columns_of_both
+from lakefold_table.delta.table_features.metadata_rules import (
+    CONSTRAINTS,
+    GENERATED,
+    INVARIANT,
+    columns_of_both,
+)
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
-GENERATED: Final = "delta.generationExpression"
-"""The key in the metadata of a column that is generated."""
 DROP_FIRST: Final = "leave the column as it is, or drop what uses it, change the column, and add that again"
 MOST_TEXT: Final = 8 << 10
 """The longest expression that is read."""

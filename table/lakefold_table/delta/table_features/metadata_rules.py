@@ -20,7 +20,7 @@ from lakefold_table.delta.table_features.columns import (
     all_columns,
 )
 from lakefold_table.delta.table_features.property_values import SHOWN, number_of, value_faults
-from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
+from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED
 from lakefold_table.delta.table_features.simple_types import is_simple
 from lakefold_table.delta.table_features.type_widening import unrecorded
 from lakefold_table.entry import Invalid
@@ -37,6 +37,8 @@ INVARIANT: Final = "delta.invariants"
 """The key in the metadata of a column whose values meet a condition."""
 DEFAULT: Final = "CURRENT_DEFAULT"
 """The key in the metadata of a column whose values are not null if a writer gives none."""
+GENERATED: Final = "delta.generationExpression"
+"""The key in the metadata of a column that is generated."""
 MAPPING_MODE: Final = "delta.columnMapping.mode"
 DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 """The property of a table whose files may get deletion vectors."""
@@ -99,7 +101,7 @@ USES: Final = (
     FeatureUse(("appendOnly",), _property("delta.appendOnly")),
     FeatureUse(("invariants",), _column_key(INVARIANT)),
     FeatureUse(("checkConstraints",), _constraint),
-    FeatureUse(("generatedColumns",), _column_key("delta.generationExpression")),
+    FeatureUse(("generatedColumns",), _column_key(GENERATED)),
     FeatureUse(("allowColumnDefaults",), _column_key(DEFAULT)),
     FeatureUse(("changeDataFeed",), _property("delta.enableChangeDataFeed")),
     FeatureUse(("columnMapping",), _mapping),
@@ -147,6 +149,9 @@ def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
         if INVARIANT in column.keys and not _is_invariant(column.keys[INVARIANT]):
             hint = 'write it as {"expression": {"expression": "x > 3"}}, as a text'
             yield f"{INVARIANT} of the column {column.name!r} is not JSON with an expression", hint
+        for key in (DEFAULT, GENERATED):
+            if not isinstance(column.keys.get(key), str | None):
+                yield f"{key} of the column {column.name!r} is not a text", "write the expression as a text"
         if column.lacks:
             hint = "give each column nullable, which is true or false, and metadata, which is an object"
             yield f"the definition of the column {column.name!r} lacks {column.lacks}", hint
@@ -197,6 +202,9 @@ def _of_row_ids(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Ite
             other = users.setdefault(name.lower(), key)
             if other != key:
                 yield f"{key} is {name!r}, which is the name of {other!r} as well", "choose another name"
+        elif metadata.is_on(ENABLED):
+            hint = "name the columns in which rewritten rows keep their ids and versions"
+            yield f"{ENABLED} needs the property {key}", hint
 
 
 def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
