@@ -101,7 +101,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("or have rows of removed ones", "rows are added with dataChange false", _MOVED),
         ("all rows of which are kept", "rows are removed with dataChange false", _MOVED),
     ),
-    "Data Files": (("names are unique", "in the table already", _FORMAT),),
+    "Data Files": (("names are unique, however they are escaped", "in the table already", _FORMAT),),
     "Protocol Evolution": (
         ("no feature and no version is taken away", "takes the feature", _FORMAT),
         ("features are in both lists, if readers must know them", "must know the feature", _METADATA),

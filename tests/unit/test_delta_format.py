@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -401,6 +402,41 @@ def test_more_faults(table: Table) -> None:
     for result, says in zip(outcomes, [name for name in cases if name != "has no branches"], strict=True):
         assert isinstance(result, Invalid), (says, result)
         assert says in result.message
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("p%3D1/a.parquet", "p=1/a.parquet"),
+        ("a+b.parquet", "a%2Bb.parquet"),
+        ("\u00e9%20a.parquet", "%C3%A9%20a.parquet"),
+        ("p=x:y%25/a.parquet", "p%3Dx%3Ay%25/a.parquet"),
+    ],
+)
+def test_a_file_is_not_added_under_another_spelling_of_its_path(
+    table: Table, first: str, second: str
+) -> None:
+    named = unquote(first)
+    one, two = ({"add": {**table.file(named, 1)["add"], "path": path}} for path in (first, second))
+    table.begin(one)
+    again = [table.propose(two), table.propose({"add": {**two["add"], "dataChange": False}}, read=1)]
+    for result in table.fold(*again, log=OTHER_ID):
+        assert isinstance(result, Invalid)
+        assert result.hint
+    moved = table.propose(remove(first), two, read=1)
+    assert isinstance(table.fold(moved, log=THIRD_ID)[0], Committed)
+    # In one version, and in one proposal.
+    new = f"n{named}"
+    one, two = ({"add": {**table.file(new, 2)["add"], "path": f"n{path}"}} for path in (first, second))
+    both, taken, late = table.fold(
+        table.propose(one, two), table.propose(two), table.propose(one), log=LOG_ID
+    )
+    assert isinstance(both, Invalid)
+    assert "names one file twice" in both.message
+    assert isinstance(taken, Committed)
+    assert isinstance(late, Invalid)
+    assert f"is in the table already, as {two['add']['path']!r}" in late.message
+    assert table.rows() == [1, 2]
 
 
 def test_a_replay_makes_the_same_commits_again(table: Table) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.snapshot.snapshot import APPS, TOMBSTONES
@@ -26,6 +27,8 @@ from tests.delta_logs.actions import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 BEGIN = [PROTOCOL, metadata()]
@@ -64,6 +67,20 @@ def test_a_file_with_another_deletion_vector_is_another_logical_file() -> None:
     )
     assert snapshot.files["a"].key == ("a", "isecond")
     assert sorted(snapshot.tombstones) == [("a", ""), ("a", "ifirst")]
+
+
+@pytest.mark.parametrize("other", ["p%3D1/a", "./p=1/a", "p%3d1/a", "{}/p=1/a"])
+def test_a_path_counts_as_it_is_written(tmp_path: Path, other: str) -> None:
+    """So does delta-rs; delta-spark takes the second for the same file, and each escape in either case."""
+    other = other.format(tmp_path.as_uri())
+    files = commits([*BEGIN, add("p=1/a"), add(other)], [remove("p=1/a")], [remove("a"), remove(other)])
+    for version, left in enumerate([["p=1/a", other], [other], []]):
+        until = {path: files[path] for path in sorted(files)[: version + 1]}
+        assert paths(snapshot_of(until)) == sorted(left)
+        for path, content in until.items():
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).write_bytes(content)
+        assert DeltaTable(str(tmp_path)).get_add_actions().num_rows == len(left)
 
 
 def test_a_removed_file_that_is_added_again_is_no_tombstone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.delta.actions.paths import other_spellings
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.entry import BUILD_AGAIN, Invalid
 
@@ -35,7 +36,25 @@ def files_fault(proposal: DeltaTableProposal, present: Present) -> Invalid | Non
         if stored is None and not added.data_change and not proposal.removes:
             hint = "set dataChange if it has new rows, or remove the files that had them"
             return Invalid(f"the file {added.path!r} has dataChange false, but is not in the table", hint)
-    return _moved_rows_fault(proposal, present)
+    return _spelling_fault(proposal, present) or _moved_rows_fault(proposal, present)
+
+
+def _spelling_fault(proposal: DeltaTableProposal, present: Present) -> Invalid | None:
+    """Returns which new file is named in two ways, or None. All clients take them for two files.
+
+    A restore brings back what others have committed.
+    """
+    adds = () if proposal.restores else proposal.adds
+    removes = {file.path for file in proposal.removes}
+    own = {file.path for file in adds}
+    for path in (file.path for file in adds if present(file.path) is None):
+        for other in sorted(other_spellings(path) - removes):
+            if other in own or present(other) is not None:
+                message = f"the file {path!r} is in the table already, as {other!r}"
+                if other in own:
+                    message = f"the proposal names one file twice, as {path!r} and {other!r}"
+                return Invalid(message, "name each data file once")
+    return None
 
 
 def _moved_rows_fault(proposal: DeltaTableProposal, present: Present) -> Invalid | None:

@@ -25,6 +25,12 @@ _IN_NO_URI: Final = re.compile(
     r"""[\x00-\x20"#<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"""
 )
 """The characters that a URI has only escaped, and `?` and `#`, which end its path."""
+_NOT_IN_JAVA: Final = re.compile(f"{_IN_NO_URI.pattern}|%")
+"""What Java escapes in the path of a URI. Other characters that are not ASCII stay."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~/=-]*")
+"""A path that each client writes so, but for `=`."""
+_RESERVED: Final = "/=!$&'()*+,;:@"
+"""What may be in the path of a URI with and without an escape."""
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 
 
@@ -35,9 +41,10 @@ def decode_percent(text: str) -> str:
     return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode()).decode()
 
 
-def encode_percent(text: str) -> str:
-    """Returns the text with everything escaped but letters, digits, and `-._~`."""
-    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
+def encode_percent(text: str, kept: str = "") -> str:
+    """Returns the text with everything escaped but letters, digits, `-._~`, and ASCII characters to keep."""
+    raw = _UNRESERVED.union(kept.encode())
+    return "".join(chr(byte) if byte in raw else f"%{byte:02X}" for byte in text.encode())
 
 
 @value()
@@ -63,6 +70,16 @@ def unescaped(encoded: str) -> str:
     """Returns the first character of a path that other clients take only as an escape, empty if none is."""
     match = _IN_NO_URI.search(encoded)
     return "" if match is None else match[0]
+
+
+def other_spellings(encoded: str) -> set[str]:
+    """Returns how else clients write the path of this file (Delta fact 3.2): they escape other characters."""
+    if _PLAIN.fullmatch(encoded):
+        return {encoded.replace("=", "%3D")} - {encoded}
+    path = decode_percent(encoded)
+    escaped = {encode_percent(path, kept) for kept in ("/", "/=", _RESERVED)}
+    in_java = _NOT_IN_JAVA.sub(lambda match: encode_percent(match[0]), path)
+    return {*escaped, in_java} - {encoded}
 
 
 def hidden_part(path: str) -> str:
