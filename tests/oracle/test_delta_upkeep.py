@@ -169,6 +169,30 @@ def test_files_of_waiting_and_of_refused_proposals(tmp_path: Path, monkeypatch: 
     assert world.rows() == list(range(10))
 
 
+@pytest.mark.parametrize("folder", ["_change_data/p=1/", "ab/"])
+def test_change_files_stay_with_their_commits_and_go_without_one(tmp_path: Path, folder: str) -> None:
+    around = DeltaSurroundings(made(tmp_path / "t", 2))
+    world = around.world
+    names = [f"{folder}cdc-{number}-6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e.parquet" for number in range(4)]
+    early, late, refused, _ = names
+    change, *_ = [data_file(world.path, name, 1)["add"] for name in names]
+    assert DeltaTable(world.path).version() == 2
+    for version, name in ((3, early), (4, late)):
+        members = {"path": name, "partitionValues": {}, "size": change["size"], "dataChange": False}
+        (world.path / "_delta_log" / f"{version:020}.json").write_bytes(text([{"cdc": members}]))
+    (world.path / "_delta_log" / f"{5:020}.json").write_bytes(text([add("x.parquet")]))
+    envelope = Table(world.path).propose(read=5)
+    envelope.delta.actions = text([{"cdc": {**change, "path": refused}}])
+    around.waiting = waits(envelope)
+    around.conflicts = {refused: around.now.timestamp()}
+    upkeep = around.upkeep(compaction="false")
+    assert around.rounds(upkeep, WEEK, NOTICE) == [(0, 0), (0, 0), (0, 1)]
+    assert {early, late, refused} == stored(world) & set(names)
+    around.waiting = WaitingProposals()
+    assert around.rounds(upkeep, NOTICE, NOTICE)[-1] == (1, 0)
+    assert {early, late} == stored(world) & set(names)
+
+
 def test_files_that_the_table_has_removed_go_after_its_retention(tmp_path: Path) -> None:
     retention = {"delta.deletedFileRetentionDuration": "interval 2 days"}
     around = DeltaSurroundings(made(tmp_path / "t", 3, **retention))

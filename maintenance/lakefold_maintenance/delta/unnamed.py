@@ -3,8 +3,9 @@
 A file stays if the newest version has it, or a version that a named consumer or the policy still needs; if a
 commit has removed it less long ago than the table keeps such files (`delta.deletedFileRetentionDuration`), so
 that readers which have opened an older version can read on; and if a proposal that waits in the log names it.
-Change data files are removed with their version, sidecars if no checkpoint names them. Other hidden files and
-folders stay, as do other tables inside of this table's folder.
+Change data files stay while the commit exists that names them, and are removed with it; those that no commit
+names go as other files. Sidecars go if no checkpoint names them. Other hidden files and folders stay, as do
+other tables inside of this table's folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lakefold_reader.delta.inside_paths import files_named_by
 from lakefold_reader.delta.sidecars import unnamed_sidecars
 from lakefold_reader.delta.versions import FORMAT, read_state
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_table.delta.actions.paths import hidden_part
+from lakefold_table.delta.actions.file_actions import ChangeFile
+from lakefold_table.delta.actions.paths import is_hidden
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.base import ListsAll, ListsFolders, Storage
@@ -37,8 +39,8 @@ _TABLES: Final = tuple(each.folder for each in BUILT_IN)
 
 
 def is_unique(path: str) -> bool:
-    """Returns whether a path is that of a data file or deletion vector with a UUID in its name."""
-    return _UNIQUE.fullmatch(path) is not None and not hidden_part(path)
+    """Returns whether a path is that of a file with rows, or a deletion vector, with a UUID in its name."""
+    return _UNIQUE.fullmatch(path) is not None and not is_hidden(path)
 
 
 def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) -> UnnamedPaths:
@@ -48,17 +50,30 @@ def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) ->
     this release can't write: they may need files of which only they know.
     """
     source = survey.source
-    listed = {path for path in _listed(source.storage) if not hidden_part(path)}
+    listed = {path for path in _listed(source.storage) if not is_hidden(path)}
     numbers = numbers_of(source)
     newest = numbers[-1]
     state, snapshot = read_state(source, newest)
     FORMAT.check_writable(state, source.uri)
     kept = files_named_by(snapshot.tombstones_at(int(now * 1000)).values(), source.uri)
-    needed = set(kept) | _needed(source, max(_first_needed(source, survey, newest), numbers[0]), newest)
+    first = max(_first_needed(source, survey, newest), numbers[0])
+    needed = set(kept) | _needed(source, first, newest)
     unnamed = listed - needed - waiting
     removed = set(files_named_by(snapshot.tombstones.values(), source.uri))
-    paths = {path for path in unnamed if path in removed or is_unique(path)}
-    return UnnamedPaths(paths | unnamed_sidecars(source), unnamed & removed)
+    unique = {path for path in unnamed - removed if is_unique(path)}
+    if unique:
+        unique -= _change_files(source, range(numbers[0], first + 1))
+    expired = unnamed & removed
+    return UnnamedPaths(expired | unique | unnamed_sidecars(source), expired)
+
+
+def _change_files(source: Source, versions: range) -> set[str]:
+    """Returns the change data files that the commits of these versions name."""
+    return {
+        path
+        for _, actions in commits_of(source, versions)
+        for path in files_named_by((each for each in actions if isinstance(each, ChangeFile)), source.uri)
+    }
 
 
 def _first_needed(source: Source, survey: TableSurvey, newest: int) -> int:
@@ -93,5 +108,5 @@ def _listed(storage: Storage) -> Iterator[str]:
         if folder and not set(_TABLES).isdisjoint(inside):
             continue
         prefix = f"{folder}/" if folder else ""
-        left += [f"{prefix}{name}" for name in inside if not hidden_part(name)]
+        left += [f"{prefix}{name}" for name in inside if not is_hidden(f"{prefix}{name}/")]
         yield from (f"{prefix}{name}" for name in storage.names(folder))

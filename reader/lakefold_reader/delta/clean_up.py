@@ -16,7 +16,7 @@ from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored
 from lakefold_reader.delta.versions import FORMAT, content_of, read_state
 from lakefold_reader.format.snapshots import Cleaned
 from lakefold_table.delta.actions.file_actions import RemoveFile
-from lakefold_table.delta.actions.paths import CHANGE_DATA, hidden_part
+from lakefold_table.delta.actions.paths import is_hidden
 from lakefold_table.delta.actions.table_actions import Action, TableProtocol
 from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.log_segment.names import FOLDER, LogFileKind
@@ -152,7 +152,7 @@ def _named(source: Source, versions: Iterable[int]) -> set[str]:
         path
         for _, actions in commits_of(source, versions)
         for path in files_named_by(actions, source.uri)
-        if not hidden_part(path.removeprefix(CHANGE_DATA))
+        if not is_hidden(path)
     }
 
 

@@ -90,6 +90,11 @@ def hidden_part(path: str) -> str:
     return next((part for part in path.split("/") if part[:1] in ("_", ".") and "=" not in part), "")
 
 
+def is_hidden(path: str) -> bool:
+    """Returns whether Delta's clients overlook a decoded path, which is not that of a change data file."""
+    return bool(hidden_part(path.removeprefix(CHANGE_DATA)))
+
+
 def file_path(encoded: str, where: str = "") -> FilePath:
     """Returns the file that a path of the log names. Raises `DamagedError` if it can't be a file's path."""
     try:
