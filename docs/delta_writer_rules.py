@@ -89,6 +89,8 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("sizes and times are not negative", "negative", _FORMAT),
         ("statistics are JSON", "statistics", _FORMAT),
         ("of the types of the columns", "and the type of the column is", _STATISTICS),
+        ("they count no more nulls than rows", "as many nulls in the column", _HOSTILE),
+        ("no more rows are deleted than there are", "numRecords is", _HOSTILE),
         ("files are below the table", "not below the table's root", _FORMAT),
         ("paths are percent-encoded", "which is no character of a URI", _HOSTILE),
         (

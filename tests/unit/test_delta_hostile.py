@@ -203,9 +203,30 @@ def test_an_action_of_many_megabytes_is_invalid(attacked: Attacked) -> None:
 
 def test_statistics_that_are_hostile_are_invalid(attacked: Attacked) -> None:
     deep = "[" * 900 + "]" * 900
-    for stats in (f'{{"numRecords": {deep}}}', '{"numRecords": -1}', '{"numRecords": 1e999}', "[]"):
+    numbers = (deep, "-1", "1e999", "1.5", "1.0", "true", '"1"', "9" * 30)
+    for stats in (*(f'{{"numRecords": {number}}}' for number in numbers), "[]"):
         assert "statistics" in attacked.refused(add("a.parquet", stats=stats))
     assert "UTF-8" in attacked.refused(add("a.parquet", stats="\ud800"))
+
+
+@pytest.mark.parametrize("count", ["2", "-1", "0.5", "true", '"1"', '{"y": {"z": 2}}'])
+def test_nulls_are_not_more_than_rows(attacked: Attacked, count: str) -> None:
+    new = data_file(attacked.table.path, "b.parquet", 2)
+    new["add"]["stats"] = f'{{"numRecords": 1, "nullCount": {{"x": {count}}}}}'
+    name = "x.y.z" if "y" in count else "x"
+    assert f"as many nulls in the column {name!r}" in attacked.refused(new)
+    new["add"]["stats"] = '{"numRecords": 1, "nullCount": {"x": 1}}'
+    assert isinstance(attacked.fold(text([new]))[0], Committed)
+
+
+@pytest.mark.parametrize("cardinality", [2, -1])
+def test_no_more_rows_are_deleted_than_there_are(tmp_path: Path, cardinality: int) -> None:
+    """Also if the vector can't be read."""
+    attacked = Attacked(tmp_path / "t", LISTED)
+    vector = {"storageType": "p", "pathOrInlineDv": "s3://other/v.bin", "offset": 1, "sizeInBytes": 40}
+    file = add("a.parquet", {**vector, "cardinality": cardinality}, stats='{"numRecords":1}')
+    says = attacked.refused(remove("a.parquet"), file, read=1)
+    assert f"deletes {cardinality} rows, numRecords is 1" in says
 
 
 @pytest.mark.parametrize("uri", ["/etc/passwd", "file:///etc/passwd", "s3://other/vector.bin"])

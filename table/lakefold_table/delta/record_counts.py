@@ -20,7 +20,8 @@ class StatisticsSummary:
 
     `stored_rows`: the number of rows in the data file, deleted ones included. `rows`: without them. None:
     the statistics don't say it. `columns`: the columns that they name, as data files have them. `nulls`:
-    those at the top that have nulls. `fault`: what is wrong with the statistics, empty if they are
+    those at the top that have nulls. `false_nulls`: one that can't have as many nulls as they say, empty if
+    there is none. `fault`: what is wrong with the statistics, empty if they are
     well-formed or absent.
     """
 
@@ -28,6 +29,7 @@ class StatisticsSummary:
     rows: int | None = None
     columns: frozenset[str] = frozenset()
     nulls: frozenset[str] = frozenset()
+    false_nulls: str = ""
     fault: str = ""
 
 
@@ -46,12 +48,13 @@ def statistics_of(file: AddFile | RemoveFile) -> StatisticsSummary:
     except DamagedError as error:
         return StatisticsSummary(fault=error.message)
     count, columns, nulls = content.get("numRecords"), _columns(content), _nulls(content)
+    false_nulls = _false_nulls(content.get(_BY_COLUMN[0]), count)
     if count is None:
-        return StatisticsSummary(columns=columns, nulls=nulls)
+        return StatisticsSummary(columns=columns, nulls=nulls, false_nulls=false_nulls)
     if not is_long(count) or count < 0:
         return StatisticsSummary(fault="numRecords is not a number of rows")
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
-    return StatisticsSummary(count, max(0, count - deleted), columns, nulls)
+    return StatisticsSummary(count, max(0, count - deleted), columns, nulls, false_nulls)
 
 
 def statistics_members(file: AddFile | RemoveFile) -> dict[str, Any]:
@@ -82,6 +85,19 @@ def _nulls(content: Mapping[str, Any]) -> frozenset[str]:
     counts = content.get(NULL_COUNT)
     counts = counts if isinstance(counts, dict) else {}
     return frozenset(name for name, count in counts.items() if is_long(count) and count > 0)
+
+
+def _false_nulls(counts: object, rows: object) -> str:
+    """Returns a column whose number of nulls is none, or more than the rows of the file; empty if none is."""
+    for name, count in counts.items() if isinstance(counts, dict) else ():
+        inner = _false_nulls(count, rows)
+        if inner:
+            return f"{name}.{inner}"
+        if count is None or isinstance(count, dict):
+            continue
+        if not is_long(count) or count < 0 or (is_long(rows) and count > rows):
+            return str(name)
+    return ""
 
 
 def record_count(file: AddFile | RemoveFile) -> int | None:

@@ -222,6 +222,9 @@ def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[
         if is_new and file.base_row_id is not None and not rules.tracks_rows:
             message = f"{file.path!r} has a row id, but the table lacks the feature {ROW_TRACKING}"
             yield message, "leave out baseRowId: committers give row ids"
+        if is_new and statistics.false_nulls:
+            message = f"{file.path!r} can't have as many nulls in the column {statistics.false_nulls!r}"
+            yield f"{message} as its statistics say", "count the nulls of the data file, or leave it out"
         if is_new and rules.required:
             yield from _of_nulls(file, statistics, rules.required)
         if is_new or not rules.metadata.maps_columns:
@@ -346,6 +349,10 @@ def _of_file(
         )
     if file.deletion_vector is not None and statistics.rows is None:
         yield f"{file.path!r} has a deletion vector, but its statistics lack numRecords", _FOLLOW
+    deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+    if statistics.stored_rows is not None and not 0 <= deleted <= statistics.stored_rows:
+        message = f"the deletion vector of {file.path!r} deletes {deleted} rows, numRecords is"
+        yield f"{message} {statistics.stored_rows}", "count the deleted rows as well in numRecords"
     yield from _of_partition_values(file, partitions)
 
 
