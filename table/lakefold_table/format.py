@@ -133,6 +133,7 @@ class Accepted:
     """An entry became part of the next version.
 
     `operation`: the format's name for what the entry did; the entries of a version may differ in it.
+    `recorded_batch`: the highest batch of the entry's app that the table records outside of the marks.
     """
 
     rebased: bool
@@ -141,6 +142,7 @@ class Accepted:
     first_fragment_id: int
     num_fragment_ids: int
     operation: str = ""
+    recorded_batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

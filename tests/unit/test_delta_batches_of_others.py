@@ -30,7 +30,7 @@ from lakefold_table.marks.batches import AppMark
 from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import add
 from tests.merging import NO_BROKER
-from tests.unit.test_delta_format import LOG_ID, OTHER_ID, Table
+from tests.unit.test_delta_format import LOG_ID, OTHER_ID, THIRD_ID, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,8 +104,20 @@ def test_a_batch_of_theirs_is_a_duplicate_and_a_greater_number_is_folded(table: 
     # They have written their next batch, and one of ours comes late, which they would pass over as well.
     record(table, LAST + 3)
     late = table.propose(table.file("f.parquet", 6), app="job", batch=LAST + 2)
-    next_one = table.propose(table.file("g.parquet", 7), app="job", batch=LAST + 4)
-    assert table.fold(late, next_one, log=OTHER_ID) == [Duplicate(0), Committed(4, rows_added=1)]
+    next_one = table.propose(table.file("g.parquet", 7), app="job", batch=LAST + 6)
+    more = [next_one, late, late, table.propose(table.file("h.parquet", 8), app="job", batch=LAST + 5)]
+    # One of ours that comes late is folded, as its number is above theirs.
+    duplicate, committed = Duplicate(0), Committed(4, rows_added=1)
+    assert table.fold(late, *more, log=OTHER_ID) == [duplicate, committed, duplicate, duplicate, committed]
+    # So it is after the table has our number.
+    theirs = table.propose(table.file("i.parquet", 9), app="job", batch=LAST + 3)
+    ours = table.propose(table.file("j.parquet", 10), app="job", batch=LAST + 4)
+    later = [theirs, late, ours]
+    assert table.fold(*later, log=THIRD_ID) == [duplicate, duplicate, Committed(5, rows_added=1)]
+    assert table.rows() == [1, 1, 3, 4, 7, 8, 10]
+    log = FileEntries([FileLog(framed(later), THIRD_ID, formats=BUILT_IN)])
+    *_, last = replay(versions, log, table.uri, table_format=table_format)
+    assert (last.version, last.verdict, last.differences) == (5, Verdict.SAME, ())
 
 
 def test_the_marks_of_an_app_are_not_decoded_for_each_new_batch(

@@ -417,25 +417,25 @@ def test_a_file_is_not_added_under_another_spelling_of_its_path(
     table: Table, first: str, second: str
 ) -> None:
     named = unquote(first)
-    one, two = ({"add": {**table.file(named, 1)["add"], "path": path}} for path in (first, second))
-    table.begin(one)
-    again = [table.propose(two), table.propose({"add": {**two["add"], "dataChange": False}}, read=1)]
+    before, after = ({"add": {**table.file(named, 1)["add"], "path": path}} for path in (first, second))
+    table.begin(before)
+    again = [table.propose(after), table.propose({"add": {**after["add"], "dataChange": False}}, read=1)]
     for result in table.fold(*again, log=OTHER_ID):
         assert isinstance(result, Invalid)
         assert result.hint
-    moved = table.propose(remove(first), two, read=1)
+    moved = table.propose(remove(first), after, read=1)
     assert isinstance(table.fold(moved, log=THIRD_ID)[0], Committed)
     # In one version, and in one proposal.
     new = f"n{named}"
-    one, two = ({"add": {**table.file(new, 2)["add"], "path": f"n{path}"}} for path in (first, second))
+    before, after = ({"add": {**table.file(new, 2)["add"], "path": f"n{path}"}} for path in (first, second))
     both, taken, late = table.fold(
-        table.propose(one, two), table.propose(two), table.propose(one), log=LOG_ID
+        table.propose(before, after), table.propose(after), table.propose(before), log=LOG_ID
     )
     assert isinstance(both, Invalid)
     assert "names one file twice" in both.message
     assert isinstance(taken, Committed)
     assert isinstance(late, Invalid)
-    assert f"is in the table already, as {two['add']['path']!r}" in late.message
+    assert f"is in the table already, as {after['add']['path']!r}" in late.message
     assert table.rows() == [1, 2]
 
 

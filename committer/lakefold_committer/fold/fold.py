@@ -234,7 +234,7 @@ class _Folding:
             return verdict
         if not self._operations:
             self._roll_back(self._draft.restored)
-        self._keys.add(entry, self._version, self._time(entry))
+        self._keys.add(entry, self._version, self._time(entry), verdict.recorded_batch)
         self._operations[entry.position.offset] = verdict.operation
         return Committed(
             self._version,

@@ -64,14 +64,20 @@ class Keys:
             "use an app id that the table knows, or none: then a repetition is recognised by the uuid",
         )
 
-    def add(self, entry: Entry, version: int, time_us: int) -> None:
-        """Remembers the key of an entry that became part of `version`. `time_us`: the entry's log time."""
+    def add(self, entry: Entry, version: int, time_us: int, recorded_batch: int | None = None) -> None:
+        """Remembers the key of an entry that became part of `version`. `time_us`: the entry's log time.
+
+        `recorded_batch`: see `Accepted`. Once the table records the entry's batch instead, only the marks say
+        that this batch and those before it are to be passed over.
+        """
         app_id, batch_id = entry.app_id, entry.batch_id
         if app_id and batch_id is not None:
             growing = self._growing.get(app_id)
             if growing is None:
                 mark = self._apps.setdefault(app_id, AppMark())
                 growing = self._growing[app_id] = GrowingMark(mark)
+            if recorded_batch is not None:
+                growing.pass_over(recorded_batch)
             growing.add(batch_id, version, time_us, entry if self._compares_content else None)
         elif entry.uuid:
             self._uuids[entry.uuid] = version

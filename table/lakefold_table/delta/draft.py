@@ -182,7 +182,8 @@ class DeltaDraft:
             self._rules = None
         before = -1 if self._state is None else self._state.version
         rebased = proposal.based_on is not None and proposal.based_on < before
-        return Accepted(rebased, *rows, 0, 0, proposal.operation)
+        app = None if self._snapshot is None else self._snapshot.apps.get(entry.app_id)
+        return Accepted(rebased, *rows, 0, 0, proposal.operation, None if app is None else app.version)
 
     def finish(self, commit: CommitMetadata) -> tuple[DeltaState, Publication]:
         """See `lakefold_table.format.Draft.finish`."""

@@ -167,6 +167,11 @@ class GrowingMark:
         self._contents.append(entry)
         self._time_us = max(self._time_us, time_us)
 
+    def pass_over(self, batch_id: int) -> None:
+        """Counts all batches up to this one as folded, unless it or a greater one was: others recorded it."""
+        if batch_id >= 0 and (not self._intervals or self._intervals[-1][1] < batch_id):
+            self._intervals = [(0, batch_id)]
+
     def mark(self) -> AppMark:
         """Returns the mark as it is now."""
         return AppMark(
