@@ -291,7 +291,7 @@ the table stays as it is, empty or with columns that are null.
 ## Change events
 
 The mode `cdc` (in Python also `lakefold.apply_changes`) applies rows that say what happened to a row of the
-table. The last event of a key in a batch counts: it writes the row, or deletes it. Columns that no event of the
+table. The last event of a key in a batch counts: it writes the row, or deletes it. Columns that no event of a
 batch has keep their values; if some events have a column, it becomes null in the rows of the others.
 
 - **`operationColumn`** says what happened, and the other columns are the row. `operations` says what its

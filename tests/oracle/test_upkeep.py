@@ -294,7 +294,7 @@ def test_a_branch_that_was_deleted_is_passed_over(around: Surroundings) -> None:
     uri = canonical(around.table)
     branch, dev = open_branch(uri, "dev", None), Surroundings(around.table / "tree" / "dev")
     choice = VersionChoice(None, None, None, Point(None, None))
-    fold(branch, [branching(choice.find_nameable(uri, {}), "dev")], 1)
+    fold(branch, [branching(choice.find_with_refs(uri, {}), "dev")], 1)
     dev.now += LATER
     planned = dev.upkeep(target_rows="40").round(dry_run=True)
     assert (planned.compaction.tasks, planned.skipped) == (2, "")
