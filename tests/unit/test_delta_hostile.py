@@ -209,12 +209,10 @@ def test_statistics_that_are_hostile_are_invalid(attacked: Attacked) -> None:
     assert "UTF-8" in attacked.refused(add("a.parquet", stats="\ud800"))
 
 
-@pytest.mark.parametrize("count", ["2", "-1", "0.5", "true", '"1"', '{"y": {"z": 2}}'])
-def test_nulls_are_not_more_than_rows(attacked: Attacked, count: str) -> None:
+def test_nulls_are_not_more_than_rows(attacked: Attacked) -> None:
     new = data_file(attacked.table.path, "b.parquet", 2)
-    new["add"]["stats"] = f'{{"numRecords": 1, "nullCount": {{"x": {count}}}}}'
-    name = "x.y.z" if "y" in count else "x"
-    assert f"as many nulls in the column {name!r}" in attacked.refused(new)
+    new["add"]["stats"] = '{"numRecords": 1, "nullCount": {"x": 2}}'
+    assert "as many nulls in the column 'x'" in attacked.refused(new)
     new["add"]["stats"] = '{"numRecords": 1, "nullCount": {"x": 1}}'
     assert isinstance(attacked.fold(text([new]))[0], Committed)
 

@@ -154,10 +154,9 @@ class DeltaDraft:
         sharing = sharing_of(proposal)
         if self._accepted and (sharing == ALONE or self._sharing != sharing):
             return None
-        if any(self._files.is_new(file.path, proposal) for file in proposal.removes):
+        is_twice = any(self._files.is_new(file.path, proposal) for file in proposal.removes)
+        if is_twice or self._files.readds(proposal.adds):
             # A commit can't add and remove the same logical file.
-            return None
-        if self._files.readds(proposal.adds):
             return None
         fitted = self._fitted(proposal)
         if not isinstance(fitted, RebasedFiles):
@@ -300,8 +299,7 @@ class DeltaDraft:
         replaced = replaced_fault(before, proposal.metadata)
         if replaced is not None or proposal.restores:
             return replaced
-        after, fault = proposal.metadata, None
-        keeps = self._keeps_files(proposal)
+        after, fault, keeps = proposal.metadata, None, self._keeps_files(proposal)
         if keeps:
             unfit = unfit_for_files(before, after)
             fault = keeping_files(unfit) if unfit else dependent_fault(before, after)
@@ -317,8 +315,7 @@ class DeltaDraft:
     def _keeps_files(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether files stay that the table has before a proposal."""
         removed = {file.path for file in proposal.removes} | self._files.removed.keys()
-        staying = self._files.added.keys() - removed
-        return bool(staying) or any(True for _ in self._stored_files(besides=removed))
+        return bool(self._files.added.keys() - removed) or any(self._stored_files(besides=removed))
 
     def _stored_files(self, besides: Collection[str] = ()) -> Iterator[AddFile]:
         """Yields the files of the version before, without those at the paths `besides`."""

@@ -20,9 +20,8 @@ class StatisticsSummary:
 
     `stored_rows`: the number of rows in the data file, deleted ones included. `rows`: without them. None:
     the statistics don't say it. `columns`: the columns that they name, as data files have them. `nulls`:
-    those at the top that have nulls. `false_nulls`: one that can't have as many nulls as they say, empty if
-    there is none. `fault`: what is wrong with the statistics, empty if they are
-    well-formed or absent.
+    those at the top that have nulls. `false_nulls`: one that has more nulls than rows by them, empty if there
+    is none. `fault`: what is wrong with the statistics, empty if they are well-formed or absent.
     """
 
     stored_rows: int | None = None
@@ -48,7 +47,7 @@ def statistics_of(file: AddFile | RemoveFile) -> StatisticsSummary:
     except DamagedError as error:
         return StatisticsSummary(fault=error.message)
     count, columns, nulls = content.get("numRecords"), _columns(content), _nulls(content)
-    false_nulls = _false_nulls(content.get(_BY_COLUMN[0]), count)
+    false_nulls = _false_nulls(content.get(NULL_COUNT), count)
     if count is None:
         return StatisticsSummary(columns=columns, nulls=nulls, false_nulls=false_nulls)
     if not is_long(count) or count < 0:
@@ -88,14 +87,12 @@ def _nulls(content: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _false_nulls(counts: object, rows: object) -> str:
-    """Returns a column whose number of nulls is none, or more than the rows of the file; empty if none is."""
+    """Returns a column that has more nulls than the file has rows; empty if none has."""
     for name, count in counts.items() if isinstance(counts, dict) else ():
         inner = _false_nulls(count, rows)
         if inner:
             return f"{name}.{inner}"
-        if count is None or isinstance(count, dict):
-            continue
-        if not is_long(count) or count < 0 or (is_long(rows) and count > rows):
+        if is_long(count) and is_long(rows) and count > rows:
             return str(name)
     return ""
 
