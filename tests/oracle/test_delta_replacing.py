@@ -20,11 +20,10 @@ from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
-from lakefold_reader.delta.new_files.stored_columns import COLUMN_ID
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.clustering import DOMAIN
-from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.columns import MAPPED_ID, all_columns
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, RetryError
 from tests.delta_logs.actions import snapshot_in, text
@@ -202,7 +201,7 @@ def test_a_clustered_table_gets_more_columns_beside_those_that_stay(tmp_path: Pa
     if mapping == "none":
         return
     (before, after) = (
-        {column.name: (column.keys[COLUMN_ID], column.physical) for column in all_columns(metadata)}
+        {column.name: (column.keys[MAPPED_ID], column.physical) for column in all_columns(metadata)}
         for metadata in (snapshot_in(table.path, version).metadata for version in (2, 3))
     )
     kept = {"n", "place", "place.x"}

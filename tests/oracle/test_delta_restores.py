@@ -15,7 +15,7 @@ from lakefold.branching.verbs import restoring
 from lakefold.console.options import Point
 from lakefold_ingest.delta.proposals import metadata_proposal
 from lakefold_ingest.delta.restoring import metadata_again, protocol_of_both
-from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
+from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
@@ -31,7 +31,7 @@ from lakefold_table.delta.actions.table_actions import TableMetadata, TableProto
 from lakefold_table.delta.checkpoints.written import checkpoint_files
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.commit_times import ENABLED, SINCE_TIME, SINCE_VERSION
-from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
+from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, HIGHEST_ID
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage.local import LocalStorage

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import rules_of
-from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
+from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
 from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.stored_columns import check_levels
 from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.features import BY_NAME
-from lakefold_table.delta.table_features.metadata_rules import USES, metadata_faults
+from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, USES, metadata_faults
 from lakefold_table.delta.table_features.protocol_check import (
     LISTED_READER,
     LISTED_WRITER,

@@ -13,7 +13,6 @@ import pyarrow as pa
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
 from lakefold_ingest.delta.schemas import (
-    HIGHEST_ID,
     new_fields,
     schema_text,
     with_known_ids,
@@ -29,7 +28,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, remov
 from lakefold_table.delta.predicates.syntax import Always, parse_predicate
 from lakefold_table.delta.table_features.clustering import clustering_faults
 from lakefold_table.delta.table_features.dependent_expressions import expression_faults
-from lakefold_table.delta.table_features.metadata_rules import metadata_faults
+from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, metadata_faults
 from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.validity import APPEND_ONLY
 from lakefold_table.errors import InvalidError

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lakefold_ingest.delta.schemas import HIGHEST_ID
 from lakefold_reader.delta.versions import read_state
 from lakefold_table.delta.actions.file_actions import AddFile, removal_of
 from lakefold_table.delta.actions.lines import lines_of
@@ -18,8 +17,10 @@ from lakefold_table.delta.actions.table_actions import RESTORE_TABLE, TableProto
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE
 from lakefold_table.delta.row_changes.vectors import file_of
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
+from lakefold_table.delta.table_features.clustering import DOMAIN
 from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
 from lakefold_table.delta.table_features.commit_times import SINCE_TIME, SINCE_VERSION
+from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID
 from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.protocol_check import (
     LISTED_READER,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 GROWING: Final = (HIGHEST_ID, PROTECTED)
 """Properties whose numbers never get less."""
-CLUSTERING: Final = "delta.clustering"
 """The domain that names the columns by which files are clustered."""
 _NAMED: Final = 5
 """How many missing files an error names."""
@@ -112,7 +112,7 @@ def protocol_of_both(then: TableProtocol, now: TableProtocol) -> TableProtocol |
 
 
 def _check_clustering(then: DeltaSnapshot, now: DeltaSnapshot, where: str) -> None:
-    before, after = (each.live_domains.get(CLUSTERING) for each in (then, now))
+    before, after = (each.live_domains.get(DOMAIN) for each in (then, now))
     if before != after:
         message = f"the table's clustering columns were changed after version {then.version}"
         hint = "restore it by Delta's own RESTORE, or name a later version"

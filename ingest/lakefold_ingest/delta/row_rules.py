@@ -32,7 +32,7 @@ from lakefold_table.delta.predicates.syntax import (
     Time,
     parse_predicate,
 )
-from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, GENERATED
+from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, DEFAULT, GENERATED
 from lakefold_table.delta.table_features.text_types import in_full
 from lakefold_table.errors import InvalidError
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import TableMetadata
     from lakefold_table.delta.predicates.syntax import Constant, Predicate
 
-DEFAULT: Final = "CURRENT_DEFAULT"
 _ELSEWHERE: Final = "write such rows by another client, as Spark with Delta"
 MOST_SHOWN: Final = 300
 

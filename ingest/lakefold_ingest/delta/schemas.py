@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from lakefold_reader.delta.new_files.stored_columns import COLUMN_ID, PHYSICAL_NAME, Members
+from lakefold_ingest.rows.fitting import is_list
 from lakefold_table.delta.json_text import to_json
-from lakefold_table.delta.table_features.columns import PARTS, part_in
+from lakefold_table.delta.table_features.columns import MAPPED_ID, PARTS, PHYSICAL_NAME, part_in
 from lakefold_table.delta.table_features.type_widening import CHANGES, WHOLE, is_wider
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
-_IDENTITY: Final = (COLUMN_ID, PHYSICAL_NAME)
+    from lakefold_reader.delta.new_files.stored_columns import Members
+
+_IDENTITY: Final = (MAPPED_ID, PHYSICAL_NAME)
 _MOST_DIGITS: Final = 38
 _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (types.is_boolean, "boolean"),
@@ -76,10 +77,6 @@ def _holds_plain_timestamp(kind: pa.DataType) -> bool:
     return any(_holds_plain_timestamp(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def _member(field: pa.Field, path: str) -> Members:
     return {"name": field.name, "type": _type(field.type, path), "nullable": field.nullable, "metadata": {}}
 
@@ -102,7 +99,7 @@ def _type(kind: pa.DataType, path: str) -> object:
             "valueType": _type(kind.item_type, f"{path}.value"),
             "valueContainsNull": kind.item_field.nullable,
         }
-    if _is_list(kind):
+    if is_list(kind):
         element = kind.value_field
         return {
             "type": "array",
@@ -198,7 +195,7 @@ def _grown_type(
             inner = [kind.field(at) for at in range(kind.num_fields)]
             merged, added = merged_fields(fields, inner, f"{path}.", widens=changes is not None)
             return {**given, "fields": merged}, added
-        case {"type": "array", "elementType": _} if _is_list(kind):
+        case {"type": "array", "elementType": _} if is_list(kind):
             kinds = {"elementType": kind.value_type}
         case {"type": "map", "keyType": _, "valueType": _} if types.is_map(kind):
             kinds = {"keyType": kind.key_type, "valueType": kind.item_type}
@@ -270,9 +267,9 @@ class _Numbering:
 
     def numbered(self, field: Members) -> Members:
         metadata = dict(field.get("metadata") or {})
-        if COLUMN_ID not in metadata:
+        if MAPPED_ID not in metadata:
             self.highest += 1
-            metadata[COLUMN_ID] = self.highest
+            metadata[MAPPED_ID] = self.highest
             metadata[PHYSICAL_NAME] = f"col-{uuid.uuid5(uuid.NAMESPACE_URL, f'{self._whose} {self.highest}')}"
         return {**field, "type": self._type(field["type"]), "metadata": metadata}
 

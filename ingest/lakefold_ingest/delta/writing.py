@@ -11,7 +11,6 @@ from lakefold_ingest.delta.proposals import MERGE, creation_proposal, metadata_p
 from lakefold_ingest.delta.restoring import restore
 from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
 from lakefold_ingest.delta.schemas import (
-    HIGHEST_ID,
     has_plain_timestamps,
     merged_fields,
     schema_text,
@@ -25,7 +24,7 @@ from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View
 from lakefold_reader.delta.new_files.file_paths import prefix_length
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.statistics import indexed_columns
-from lakefold_reader.delta.new_files.stored_columns import PHYSICAL_NAME, fields_in, stored_schema
+from lakefold_reader.delta.new_files.stored_columns import fields_in, stored_schema
 from lakefold_reader.delta.versions import CommitContent, read_state, read_summary
 from lakefold_reader.format.source import Source
 from lakefold_table.delta.actions.lines import lines_of
@@ -42,9 +41,9 @@ from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.clustering import clustering_columns
-from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.columns import PHYSICAL_NAME, all_columns
 from lakefold_table.delta.table_features.dependent_expressions import dependent_fault
-from lakefold_table.delta.table_features.metadata_rules import metadata_faults
+from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, metadata_faults
 from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_ingest.delta.proposals import write_proposal
 from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
-from lakefold_ingest.delta.schemas import HIGHEST_ID
 from lakefold_ingest.delta.writing import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.lance.envelopes import append, begin_envelope
@@ -19,6 +18,7 @@ from lakefold_ingest.merge.read_version import offsets_by_number
 from lakefold_ingest.operations.written import WrittenBefore, check_columns
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.json_text import to_json
+from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVING
 from lakefold_table.errors import RetryError
 

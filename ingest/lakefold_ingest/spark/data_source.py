@@ -26,7 +26,7 @@ from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.batch_metrics import store_batch
 from lakefold_ingest.spark.executors import own_fault
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
-from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder, sent_batches_noted
+from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_log.write.trace_export import spans_exported
 from lakefold_reader.spark.data_source import LakefoldSource
@@ -60,10 +60,6 @@ def _called_by_spark() -> Iterator[None]:
             yield
         finally:
             spare_imports()
-
-
-QUERY_ID = "sql.streaming.queryId"
-"""The local property in which Spark keeps the id of the streaming query that runs a task."""
 
 
 @dataclass(frozen=True)

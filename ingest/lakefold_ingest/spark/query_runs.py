@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
 
+QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark keeps the id of the streaming query that runs a task."""
 RUN_ID = "spark.jobGroup.id"
 """The local property in which Spark keeps the run id: the jobs of a streaming query are a group."""
 _KEPT_SECONDS = 30 * 24 * 3600

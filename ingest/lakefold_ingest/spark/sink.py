@@ -31,7 +31,7 @@ from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.file_layout import FileLayout, kept, laid_out
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
-from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
+from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch
 from lakefold_ingest.spark.small_batches import (
     MOST_ROWS,
     BatchSize,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = MOST_ROWS
 """The most rows that one task merges, or events that it applies; each task reads the table's key columns."""
-_QUERY_ID = "sql.streaming.queryId"
 _WRITTEN = pa.schema(
     {
         "fragments": pa.list_(pa.binary()),
@@ -112,7 +111,7 @@ class Sink:
         if self.metrics is not None:
             serve(self.metrics)
         context = _context_of(frame)
-        query_id: str = context.getLocalProperty(_QUERY_ID) or ""
+        query_id: str = context.getLocalProperty(QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = context.getLocalProperty(RUN_ID) if query_id else None
         with failures_noted(self.settings.table, key.app_id):

@@ -22,6 +22,7 @@ from lakefold_reader.delta.versions import FORMAT, read_state
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_table.delta.actions.file_actions import ChangeFile
 from lakefold_table.delta.actions.paths import is_hidden
+from lakefold_table.delta.log_segment.names import UUID
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.base import ListsAll, ListsFolders, Storage
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
     from lakefold_reader.format.source import Source
 
-_UUID: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_UNIQUE: Final = re.compile(rf"(?:.*[/_.-])?(?:[^/]*[-_])?{_UUID}[^/]*\.(?:parquet|bin)")
+_UNIQUE: Final = re.compile(rf"(?:.*[/_.-])?(?:[^/]*[-_])?{UUID}[^/]*\.(?:parquet|bin)")
 _TABLES: Final = tuple(each.folder for each in BUILT_IN)
 """The folders by which a table is known."""
 

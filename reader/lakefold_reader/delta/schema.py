@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakefold_table.delta.json_text import parse_object
+from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME
+from lakefold_table.delta.table_features.metadata_rules import MAPPING_MODE
 from lakefold_table.delta.table_features.property_values import SHOWN
 from lakefold_table.delta.table_features.simple_types import arrow_type
 from lakefold_table.delta.table_features.text_types import KEY, TextType, text_types
@@ -18,10 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
-
-_PHYSICAL: Final = "delta.columnMapping.physicalName"
-_ID: Final = "delta.columnMapping.id"
-_MODE: Final = "delta.columnMapping.mode"
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def schema_in(metadata: TableMetadata, where: str = "") -> DeltaSchema:
 
     Raises `DamagedError` if it is malformed, `InvalidError` for a type that this release does not know.
     """
-    by_id = metadata.configuration.get(_MODE) == "id"
+    by_id = metadata.configuration.get(MAPPING_MODE) == "id"
     return schema_of(
         metadata.schema_text, metadata.partition_columns, where, is_mapped=metadata.maps_columns, by_id=by_id
     )
@@ -172,8 +170,8 @@ def _column(given: Any, where: str, *, is_mapped: bool, by_id: bool) -> DeltaCol
             raise DamagedError("a column of the schema is malformed", where=where)
     metadata = more.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
-    physical = known.get(_PHYSICAL, name) if is_mapped else name
-    number = known.get(_ID) if by_id else None
+    physical = known.get(PHYSICAL_NAME, name) if is_mapped else name
+    number = known.get(MAPPED_ID) if by_id else None
     if not isinstance(physical, str) or not (number is None or isinstance(number, int)):
         raise DamagedError(f"the mapping of the column {name!r} is malformed", where=where)
     arrow, children = _type(kind, where, is_mapped=is_mapped, by_id=by_id)

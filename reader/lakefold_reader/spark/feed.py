@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_reader.format.source import ChangePart, Source
-from lakefold_reader.spark.options import EARLIEST, LATEST, Given
+from lakefold_reader.spark.options import LATEST, Given
 from lakefold_reader.spark.partitions import Cut, grouped
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.start import EARLIEST
 from lakefold_reader.versions.stray_files import missing, oldest_of
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError

@@ -22,13 +22,13 @@ from lakefold_reader.spark.option_values import (
     without_prefix,
     word,
 )
+from lakefold_reader.versions.start import EARLIEST
 from lakefold_reader.versions.times import micros_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Buffer
 
 # Doesn't wait for the other end of a pipe.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _NAMED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _UNNAMED: Final = os.O_WRONLY | getattr(os, "O_TMPFILE", 0)
 _MODE: Final = 0o666  # less the process's umask, as any other file
@@ -118,7 +118,7 @@ class DurableFiles:
         The bytes are those of the file as it can be read now, which is what every reader of the table reads.
         Returns False, and changes nothing, if another file has the name.
         """
-        with self._opened(name, _READ, dir_fd=at) as old:
+        with self._opened(name, READ, dir_fd=at) as old:
             before = os.fstat(old)
             with self._temporary(at, lambda file: self._copy(old, file)) as (file, temporary):
                 os.fchmod(file, before.st_mode & 0o7777)
@@ -136,7 +136,7 @@ class DurableFiles:
         `calls`: the system calls to use instead of the usual calls.
         """
         calls = calls or self._calls
-        file = calls.open(name, _READ, dir_fd=at)
+        file = calls.open(name, READ, dir_fd=at)
         try:
             sync(calls, file)
         except OSError as error:
@@ -151,7 +151,7 @@ class DurableFiles:
     def uncache(self, at: int, name: str) -> None:
         """Lets the system's cache drop a file's content, if it follows such advice. Nothing depends on it."""
         if _FORGET is not None:
-            with suppress(OSError), self._opened(name, _READ, dir_fd=at) as file:
+            with suppress(OSError), self._opened(name, READ, dir_fd=at) as file:
                 self._calls.posix_fadvise(file, 0, 0, _FORGET)
 
     def _create_unnamed(

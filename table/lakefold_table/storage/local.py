@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from lakefold_table.errors import LocationError
 from lakefold_table.new_threads import new_threads
 from lakefold_table.storage.base import Buffer, Listed, Put, check_whole, etag_of
-from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
+from lakefold_table.storage.durable import READ, DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.files_of_others import FilesOfOthers, FileStamp
 from lakefold_table.storage.folders import Folders, LinkError, is_link
 from lakefold_table.storage.os_errors import failure
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 # Doesn't follow a link (it may leave the root) and doesn't wait for the other end of a pipe.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _KNOWN_FOLDERS: Final = 4096
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _SYNCING: Final = 8
@@ -532,13 +531,13 @@ class LocalStorage:
 
     def _open(self, at: int, path: str) -> int:
         try:
-            return self._calls.open(path.rpartition("/")[2], _READ, dir_fd=at)
+            return self._calls.open(path.rpartition("/")[2], READ, dir_fd=at)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
         folder, name = self._followed(path)
         with self._folders.passed(folder) as real:
-            return self._calls.open(name, _READ, dir_fd=real)
+            return self._calls.open(name, READ, dir_fd=real)
 
 
 def _identity(fd: int) -> Identity:

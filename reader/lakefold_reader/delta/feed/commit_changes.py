@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_reader.delta.data_files import StoredRows, live_rows, portable
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
-from lakefold_table.delta.actions.table_actions import TableMetadata
+from lakefold_table.delta.actions.table_actions import RESTORE_TABLE, TableMetadata
 from lakefold_table.delta.record_counts import record_count
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.versions import CommitContent
     from lakefold_table.marks.record import Record
 
-RESTORE = "RESTORE"
 _REPLACE = tuple(
     f"{verb} TABLE{query}" for verb in ("REPLACE", "CREATE OR REPLACE") for query in ("", " AS SELECT")
 )
@@ -137,4 +136,4 @@ def _replaces(content: CommitContent) -> bool:
     given = parameters if isinstance(parameters, dict) else {}
     mode = given.get("mode")
     overwrites = isinstance(mode, str) and mode.lower() == "overwrite" and not given.get("predicate")
-    return overwrites or info.get("operation") in (RESTORE, *_REPLACE)
+    return overwrites or info.get("operation") in (RESTORE_TABLE, *_REPLACE)

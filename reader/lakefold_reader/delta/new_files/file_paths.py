@@ -7,6 +7,7 @@ import string
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.paths import encode_percent
+from lakefold_table.delta.predicates.file_values import NULL_PARTITION
 from lakefold_table.delta.table_features.property_values import number_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ RANDOM: Final = "delta.randomizeFilePrefixes"
 RANDOM_LENGTH: Final = "delta.randomPrefixLength"
 _FEW_LETTERS: Final = 2
 _LETTERS: Final = string.ascii_lowercase + string.digits
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FOLDER: Final = 180
 """The longest value in a folder's name. The name only helps people: the log has the whole value."""
 
@@ -27,7 +27,7 @@ _MOST_FOLDER: Final = 180
 def folder_of(names: Sequence[str], values: Values) -> str:
     """Returns the folder of a partition's files, with a slash at its end; empty without partitions."""
     parts = (
-        f"{encode_percent(name)}={_NULL if value is None else _cut(encode_percent(value))}/"
+        f"{encode_percent(name)}={NULL_PARTITION if value is None else _cut(encode_percent(value))}/"
         for name, value in zip(names, values, strict=True)
     )
     return "".join(parts)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lakefold_reader.delta.columns import FIELD_ID
 from lakefold_table.delta.json_text import parse_object
+from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
 
 Members = dict[str, Any]
 """A column as the schema of a table has it."""
-COLUMN_ID: Final = "delta.columnMapping.id"
-PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
-FIELD_ID: Final = b"PARQUET:field_id"
 MOST_LEVELS: Final = 63
 """How many levels a column has at most, itself and its values included, with which Arrow makes a batch."""
 
@@ -51,7 +50,7 @@ def stored_schema(fields: Iterable[Members], schema: pa.Schema) -> pa.Schema:
 
 def _stored(member: Members, field: pa.Field) -> pa.Field:
     marked: Mapping[str, Any] = member.get("metadata") or {}
-    number = marked.get(COLUMN_ID)
+    number = marked.get(MAPPED_ID)
     metadata = {} if number is None else {FIELD_ID: str(number).encode()}
     name = marked.get(PHYSICAL_NAME, field.name)
     return pa.field(name, _stored_type(member["type"], field.type), field.nullable, metadata or None)

@@ -9,7 +9,7 @@ from lakefold_table.delta.actions.file_columns import FileGroup
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.paths import decode_percent
 from lakefold_table.delta.actions.table_actions import BY_NAME, CheckpointMetadata, CommitInfo, Sidecar
-from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
+from lakefold_table.delta.checkpoints.parquet_actions import HINT, parquet_actions
 from lakefold_table.delta.log_segment.names import SIDECARS, LogFile, LogFileKind
 from lakefold_table.errors import DamagedError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lakefold_table.format import Files
 
 _FILE_ACTIONS: Final = (AddFile.NAME, RemoveFile.NAME)
-_HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
 
 
 def checkpoint_paths(checkpoint: Sequence[LogFile], files: Files, where: str = "") -> tuple[str, ...]:
@@ -106,7 +105,7 @@ class _OwnActions:
         return self._sidecars
 
     def _damaged(self, message: str) -> DamagedError:
-        return DamagedError(f"the checkpoint is malformed: {message}", where=self._where, hint=_HINT)
+        return DamagedError(f"the checkpoint is malformed: {message}", where=self._where, hint=HINT)
 
 
 def _actions(
@@ -120,7 +119,7 @@ def _actions(
 def _content(path: str, files: Files, where: str) -> bytes:
     data = files.get(path)
     if data is None:
-        raise DamagedError("the file of a checkpoint is missing", where=f"{where}/{path}", hint=_HINT)
+        raise DamagedError("the file of a checkpoint is missing", where=f"{where}/{path}", hint=HINT)
     return data
 
 
@@ -129,7 +128,7 @@ def _of_sidecar(sidecar: Sidecar, files: Files, where: str) -> Iterator[Action |
     data = _content(path, files, where)
     if len(data) != sidecar.size:
         message = f"the file has {len(data)} bytes, its checkpoint says {sidecar.size}"
-        raise DamagedError(message, where=f"{where}/{path}", hint=_HINT)
+        raise DamagedError(message, where=f"{where}/{path}", hint=HINT)
     return parquet_actions(data, f"{where}/{path}", _FILE_ACTIONS)
 
 
@@ -141,5 +140,5 @@ def _sidecar_path(sidecar: Sidecar, where: str) -> str:
         folder = name = ""
     if name in ("", ".", "..") or (folder and not f"/{folder}".endswith(f"/{SIDECARS}")):
         message = f"the sidecar {sidecar.path!r} is not in {SIDECARS}/"
-        raise DamagedError(message, where=where, hint=_HINT)
+        raise DamagedError(message, where=where, hint=HINT)
     return f"{SIDECARS}/{name}"

@@ -51,7 +51,7 @@ _INTEGERS: Final = frozenset({"minReaderVersion", "minWriterVersion", "offset", 
 _NESTED: Final[Mapping[str, type[Any]]] = {"deletionVector": DeletionVector, "format": FileFormat}
 """The members that are objects."""
 _FILES: Final = frozenset({AddFile.NAME, RemoveFile.NAME})
-_HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
+HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
 
 
 _Part = tuple[list[str], list[int]]
@@ -97,7 +97,7 @@ def parquet_actions(
         if isinstance(error, FileNotFoundError | MemoryError):
             raise
         message = f"the file can't be read as Parquet: {error}"
-        raise DamagedError(message, where=where, hint=_HINT) from error
+        raise DamagedError(message, where=where, hint=HINT) from error
 
 
 def parquet_file(actions: Mapping[str, Sequence[Action]], form: StatisticsForm = JSON_ALONE) -> bytes:
@@ -224,7 +224,7 @@ def _check_size(opened: Any, metadata: Any, parts: Iterable[_Part], where: str) 
         takes += _texts_size(opened, metadata, texts, most - takes)
     if takes > most:
         message = f"the columns of the file of {size} bytes would take at least {takes} bytes"
-        raise DamagedError(message, where=where, hint=_HINT)
+        raise DamagedError(message, where=where, hint=HINT)
 
 
 def _texts_size(opened: Any, metadata: Any, texts: Mapping[tuple[int, str], int], most: int) -> int:  # noqa: ANN401 - as above
@@ -409,7 +409,7 @@ def _plain(members: dict[str, Any], fields: tuple[ActionField, ...], where: str)
 
 def _map_of(pairs: list[Any], name: str, where: str) -> dict[Any, Any]:
     if not all(isinstance(pair, tuple) for pair in pairs):
-        raise DamagedError(f"{name} must be a map", where=where, hint=_HINT)
+        raise DamagedError(f"{name} must be a map", where=where, hint=HINT)
     return dict(pairs)
 
 

@@ -17,14 +17,14 @@ LAST_CHECKPOINT: Final = f"{FOLDER}/_last_checkpoint"
 LISTING: Final = f"{FOLDER}/"
 """Stands for the names of all files in the folder, as a file with a name in each line."""
 LARGEST: Final = 2**63 - 1
-_UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _NAME: Final = re.compile(
     rf"""(?P<version>\d{{20}})\.(?:
         (?P<commit>json)
         | (?P<checksum>crc)
         | checkpoint\.(?P<classic>parquet)
         | checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet
-        | checkpoint\.(?P<uuid>{_UUID})\.(?P<encoding>json|parquet)
+        | checkpoint\.(?P<uuid>{UUID})\.(?P<encoding>json|parquet)
         | (?P<end>\d{{20}})\.compacted\.json
     )""",
     re.VERBOSE,

@@ -24,7 +24,7 @@ Value = Any
 """A value that can be compared with others of its column."""
 INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 TIMES: Final = ("date", "timestamp", "timestamp_ntz")
-_NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _STATS_STEP: Final = dt.timedelta(milliseconds=1)
 """How much the largest time may be above the one in the statistics, which have milliseconds."""
 
@@ -77,7 +77,7 @@ class FileValues:
         if text == "" and self._types[name] == "binary":
             # Some clients mean no bytes by it, others null.
             return False, None
-        return True, None if text in ("", _NO_PARTITION) else text
+        return True, None if text in ("", NULL_PARTITION) else text
 
     def _stats(self) -> dict[str, Any]:
         if self._parsed is None:

@@ -15,11 +15,11 @@ import numpy as np
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap
-from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
 from lakefold_table.lance.rows.deleted_rows import deleted_rows, deletion_location, most_bytes
-from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE, RETRY
+from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE
 from lakefold_table.lance.rows.row_moves import ROW_BITS, TracedRows, addresses, moved_rows
 from lakefold_table.lance.schemas.columns import some
 
@@ -257,7 +257,7 @@ def _both_deleted(origins: NDArray[np.uint64]) -> Rejected:
     shown = "; ".join(f"rows {some(offsets)} of fragment {number}" for number, offsets in rows.items())
     conflict = Conflict(
         retryable=True,
-        message=f"{shown} were deleted or moved since it was read; {RETRY}",
+        message=f"{shown} were deleted or moved since it was read; {BUILD_AGAIN}",
         fragment_ids=tuple(rows),
         row_addresses=tuple(first.tolist()),
     )
@@ -269,7 +269,7 @@ def _unreadable(version: int, error: DamagedError) -> Rejected:
         Conflict(
             retryable=True,
             message=f"the Rewrite of version {version} moved its rows, and a deletion file that shows where "
-            f"to can't be read: {error.reason}; {RETRY}",
+            f"to can't be read: {error.reason}; {BUILD_AGAIN}",
             other_version=version,
             other_operation="rewrite",
         )

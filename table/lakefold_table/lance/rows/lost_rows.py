@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap
-from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile, Requirements
 from lakefold_table.lance.rows.deleted_rows import deleted_rows, deletion_location, most_bytes
-from lakefold_table.lance.rows.merge_deletions import RETRY, with_deletions
+from lakefold_table.lance.rows.merge_deletions import with_deletions
 from lakefold_table.lance.rows.row_moves import TracedRows, moved_rows
 from lakefold_table.lance.schemas.columns import some
 
@@ -131,7 +131,9 @@ def _lost_in_new(
         try:
             before = deleted_rows(table, fragment)
         except DamagedError as error:
-            return _unreadable(fragment.id, f"that the Rewrite read can't be read: {error.reason}; {RETRY}")
+            return _unreadable(
+                fragment.id, f"that the Rewrite read can't be read: {error.reason}; {BUILD_AGAIN}"
+            )
         try:
             after = Bitmap(range(fragment.physical_rows)) if now is None else deleted_rows(table, now)
         except DamagedError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.bitmaps import Bitmap
-from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 1000
 """How many rows an outcome lists at most."""
 ROW_BITS = 32
-RETRY = "build it again on the newest version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +296,7 @@ class _Merger:
                 Conflict(
                     retryable=True,
                     message=f"rows of fragment {current.id} were deleted since it was read, and the envelope "
-                    f"has no affected rows; {RETRY}",
+                    f"has no affected rows; {BUILD_AGAIN}",
                     fragment_ids=(current.id,),
                 )
             )
@@ -370,7 +369,7 @@ def _both_deleted(fragment_id: int, rows: Bitmap) -> Rejected:
     conflict = Conflict(
         retryable=True,
         message=f"rows {some(first)} of fragment {fragment_id} were deleted or moved since it was read; "
-        f"{RETRY}",
+        f"{BUILD_AGAIN}",
         fragment_ids=(fragment_id,),
         row_addresses=tuple(fragment_id << ROW_BITS | row for row in first),
     )
@@ -381,7 +380,7 @@ def _rewritten_and_deleted(fragment_id: int) -> Rejected:
     conflict = Conflict(
         retryable=True,
         message=f"columns of fragment {fragment_id} are written again, and rows of it were deleted or moved "
-        f"since the read version; {RETRY}",
+        f"since the read version; {BUILD_AGAIN}",
         fragment_ids=(fragment_id,),
     )
     return Rejected(conflict)
