@@ -3,8 +3,9 @@
 The tests start some forty of each. They use an archive of classes (`class_archive`), also those that another
 process starts, as `lakefold up` and the demo do: `JAVA_HOME` is a folder whose `java` is a script that adds
 the options to the command lines of these programs. A new data folder of a broker is prepared by Kafka's tool,
-which is another start of Java: in each test process the tool prepares the first folder, and the others are
-copies of it with ids of their own.
+which is another start of Java: for each test process the tool prepares the first folder, and the others are
+copies of it with ids of their own, also those of other processes. None of the settings that tests change
+matters for what is in it.
 
 `python -m tests.servers.quick_java` makes the archives, which takes half a minute. A test process makes those
 that are missing.
@@ -13,7 +14,6 @@ that are missing.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -33,15 +33,10 @@ from lakefold_log.client.topics import ensure_topics
 from tests.servers.class_archive import ClassArchive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _PATIENCE_SECONDS: Final = 120.0
 """How long a broker may take to start; that which writes the archive also to stop, because it does more."""
-
-_IDS: Final = "meta.properties"
-"""The file of a data folder with the ids of the cluster, the folder and the node."""
-_ID: Final = re.compile(rb"(?<=\.id=)[\w-]{22}$", re.MULTILINE)
-"""The ids that differ between folders."""
 
 _QUICK_COMPILER: Final = (
     *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
@@ -51,8 +46,20 @@ _QUICK_COMPILER: Final = (
 
 _SCRIPT: Final = """\
 #!/bin/sh
+first=${{0%/bin/java}}/first
 case " $* " in
 " -version ") printf '%s' {version} >&2; exit ;;
+*" kafka.tools.StorageTool format "*)
+    if test ! -e "$first"; then
+        {java} {broker} "$@" || exit
+        cp -R data "$first.$$" && ln -sn "$first.$$" "$first" 2> /dev/null
+        exit 0
+    fi
+    for word; do test "$before" != -t || cluster=$word; before=$word; done
+    id=$(od -An -N 11 -t x1 /dev/urandom | tr -d '[:space:]')
+    ids="s/^cluster.id=.*/cluster.id=$cluster/; s/^directory.id=.*/directory.id=${{id%?}}A/"
+    mkdir -p data && cp "$first"/* data && sed "$ids" "$first/meta.properties" > data/meta.properties
+    exit ;;
 *" org.apache.spark.launcher.Main "*) set -- {launcher} "$@" ;;
 *" kafka.Kafka "* | *" kafka.tools."*) set -- {broker} "$@" ;;
 *" org.apache.spark.deploy.SparkSubmit "* | *" org.apache.spark.executor."*) set -- {spark} "$@" ;;
@@ -62,7 +69,7 @@ exec {java} "$@"
 """A program in place of Java. The launcher of Spark is a program of Java too, which prints a command line.
 
 Each start of a broker asks for the version before, which is known. The launcher is asked for the name of
-another program, so it comes before that.
+another program, so it comes before that. `first`: a broker's data folder as the tool has prepared it.
 """
 
 
@@ -99,32 +106,8 @@ def quick_java() -> Iterator[None]:
         program.write_text(script)
         program.chmod(0o755)
         patch.setenv("JAVA_HOME", home)
-        patch.setattr(Broker, "_format", _copied_folders())
         patch.setattr(Broker.start, "__defaults__", (_PATIENCE_SECONDS,))
         yield
-
-
-def _copied_folders() -> Callable[[Broker, list[str]], None]:
-    """Returns a method in place of `Broker._format`, which prepares all folders but the first by a copy.
-
-    What the tool writes depends on none of the settings that tests change.
-    """
-    by_tool = Broker._format
-    files: dict[str, bytes] = {}
-
-    def prepare(self: Broker, java: list[str]) -> None:
-        if (self._data / _IDS).exists():
-            return
-        if not files:
-            by_tool(self, java)
-            files.update((path.name, path.read_bytes()) for path in self._data.iterdir())
-            return
-        self._data.mkdir(exist_ok=True)
-        copies = {**files, _IDS: _ID.sub(lambda _: broker._new_cluster_id().encode(), files[_IDS])}
-        for name, content in copies.items():
-            (self._data / name).write_bytes(content)
-
-    return prepare
 
 
 def _broker_archive() -> ClassArchive:
