@@ -390,12 +390,17 @@ def test_its_verdicts_on_operations_are_the_recorded_ones(
     "properties",
     [
         {},
-        {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"},
-        {"delta.enableRowTracking": "true", "delta.enableTypeWidening": "true"},
         {"delta.columnMapping.mode": "name"},
-        {"delta.checkpointPolicy": "v2", "delta.enableInCommitTimestamps": "true"},
+        {
+            "delta.enableDeletionVectors": "true",
+            "delta.enableChangeDataFeed": "true",
+            "delta.enableRowTracking": "true",
+            "delta.enableTypeWidening": "true",
+            "delta.checkpointPolicy": "v2",
+            "delta.enableInCommitTimestamps": "true",
+        },
     ],
-    ids=lambda given: ",".join(name.removeprefix("delta.") for name in given) or "none",
+    ids=["none", "column mapping", "table features"],
 )
 def test_a_new_table_is_as_delta_spark_makes_one(
     judge: DeltaSpark, tmp_path: Path, properties: dict[str, str]
