@@ -349,6 +349,10 @@ file under a name of its own. They go to the column `source` of the bad rows, as
 table ([an example](../cookbook.md)). Columns of `orderBy` may be among them, and go
 to the table as well if it has them; columns of `keys` may not.
 
+When a write begins, it fails if that table can't have bad rows: it has other columns, is the written table,
+is inside of it or around it, is a folder of other files, or is not below the `roots` that are set for the
+process (environment or `config`). The table is created with the first bad row only.
+
 Several tables may share one table of bad rows. The bad rows of a batch are a proposal of their own in the
 log, with a key made from the batch's, and are awaited before the batch is sent. So each of them is in their
 table once, wherever the process ends and however often the batch is run again, as long as the columns of the

@@ -16,7 +16,7 @@ from lakefold_ingest.proposals.key import APP_ID, Key, new_key
 from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import canonical
+from lakefold_table.uri import canonical, is_under
 
 if TYPE_CHECKING:
     import os
@@ -162,7 +162,9 @@ def _settings(
     uri = canonical(table)
     open_storage(uri, settings.storage_options)
     if "bad_records" in given:
-        given = {**given, "bad_records": canonical(cast("str", given["bad_records"]))}
+        bad_records = canonical(cast("str", given["bad_records"]))
+        _check_roots(bad_records, uri, settings)
+        given = {**given, "bad_records": bad_records}
     for name in {"partition_by", "sort_by", "bad_records_columns"} & given.keys():
         given = {**given, name: names_of(cast("str | Iterable[str]", given[name]), name)}
     if "table_properties" in given:
@@ -175,6 +177,20 @@ def _settings(
         storage_options=settings.storage_options,
         **given,  # type: ignore[arg-type] # the names are checked here, the values by the settings
     )
+
+
+def _check_roots(bad_records: str, table: str, settings: Settings) -> None:
+    """Raises `InvalidError` if the roots that are set have the table, but not that of its bad rows.
+
+    Without such a setting, only the committer knows its roots.
+    """
+    roots = settings.roots if "roots" in settings.model_fields_set else ()
+    if is_under(table, roots) and not is_under(bad_records, roots):
+        raise InvalidError(
+            f"{bad_records} is not below the roots of the committer that folds {table}",
+            where=OptionName("bad_records"),
+            hint=f"name a table below {' or '.join(settings.printable_roots())}, or add a root",
+        )
 
 
 def batch_key(app_id: str | None, batch_id: int | None) -> Key:

@@ -28,6 +28,7 @@ from lakefold_ingest.spark.executors import own_fault
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
+from lakefold_ingest.writing.bad_records import check_bad_records
 from lakefold_log.write.trace_export import spans_exported
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_reader.spark.garbage import spare_imports
@@ -197,6 +198,7 @@ class TableFormat(LakefoldSource):
         given.check(use, mode)
         merge, changes = given.merge(mode), given.changes(mode)
         settings = self.write_settings(given)
+        check_bad_records(settings)
         if changes is not None:
             return plan_changes(settings, changes, rows, key)
         if merge is not None:

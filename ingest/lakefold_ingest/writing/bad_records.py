@@ -37,6 +37,8 @@ COLUMNS: Final = pa.schema(
 at fault, the reason, the row as a JSON object, and where it comes from, which is left out if no columns say
 it. A batch without app id has its uuid as `app_id`."""
 MOST_OF_APP_ID = 120
+_checked: Final[set[str]] = set()
+"""The tables of bad rows that this process has checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
     count = all_bad.num_rows
     if not count:
         return None
-    _check_table(settings)
+    own = _own_settings(settings)
+    _check_table(own)
     LOGGER.warning("%s: %s rows can't be written and go to %s", key, count, settings.bad_records)
     whose = [settings.table, key.app_id or key.own_uuid, key.batch_id]
     columns = [pa.array([value] * count, field.type) for value, field in zip(whose, COLUMNS, strict=False)]
@@ -66,39 +69,59 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
     if not settings.bad_records_columns:
         rows = rows.drop_columns("source")
     return BadRecords(
-        replace(
-            settings,
-            table=settings.bad_records,
-            bad_records="",
-            bad_records_columns=(),
-            wait="commit",
-            on_rolled_back="skip",
-            # A table of bad rows that an earlier release has created lacks the column.
-            merge_schema=bool(settings.bad_records_columns),
-            format="",
-            # These are for the batch's own table: this one may be of another format.
-            stable_row_ids=False,
-            table_properties={},
-            partition_by=(),
-            sort_by=(),
-            commit_properties={},
-        ),
+        own,
         bad_records_key(key, settings.table),
         Key("", None, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{key} {rows.to_pylist()}"))),
         rows,
     )
 
 
-def _check_table(settings: WriteSettings) -> None:
-    """Raises `InvalidError` if the table of bad rows lacks their columns: `merge_schema` would add these."""
-    view = read_view(settings.bad_records, settings.storage_options)
-    missing = [] if view is None else [name for name in COLUMNS.names if name not in view.schema.names]
-    if set(missing) - {"source"}:
+def check_bad_records(settings: WriteSettings) -> None:
+    """Raises `InvalidError` if the table of bad rows is one of other rows, before there is a bad row.
+
+    Creates nothing. Reads the table once in each process. Raises as `read_view` does.
+    """
+    if settings.bad_records and settings.bad_records not in _checked:
+        _check_table(_own_settings(settings))
+        _checked.add(settings.bad_records)
+
+
+def _check_table(own: WriteSettings) -> None:
+    """Raises `InvalidError` if the table of bad rows exists and can't have them."""
+    view = read_view(own.table, own.storage_options)
+    if view is None:
+        return
+    # A table that an earlier release has created lacks the column `source`.
+    own_columns = COLUMNS.names if "source" in view.schema.names else COLUMNS.names[:-1]
+    try:
+        view.target(pa.schema([COLUMNS.field(name) for name in own_columns]), own)
+    except InvalidError as misfit:
         raise InvalidError(
-            f"{settings.bad_records} is a table of other rows: it lacks the columns {', '.join(missing)}",
+            f"{own.table} is a table of other rows: {misfit.message}",
             where=OptionName("bad_records"),
             hint="name a table for bad rows alone; if it does not exist, it is created",
-        )
+        ) from None
+
+
+def _own_settings(settings: WriteSettings) -> WriteSettings:
+    """Returns the settings with which the bad rows of a write are written."""
+    return replace(
+        settings,
+        table=settings.bad_records,
+        bad_records="",
+        bad_records_columns=(),
+        wait="commit",
+        on_rolled_back="skip",
+        # A table of bad rows that an earlier release has created lacks the column.
+        merge_schema=bool(settings.bad_records_columns),
+        format="",
+        # These are for the batch's own table: this one may be of another format.
+        stable_row_ids=False,
+        table_properties={},
+        partition_by=(),
+        sort_by=(),
+        commit_properties={},
+    )
 
 
 def bad_records_key(key: Key, table: str) -> Key:

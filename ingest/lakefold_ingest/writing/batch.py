@@ -6,7 +6,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - Before the envelope is built, the table's marks are read. If they contain the batch, nothing is written.
   That only saves work: the committer would answer Duplicate. As the committer does, this compares the number
   of rows and their columns with those that were folded. If they differ, rows are dropped, so it is a warning.
-- With `bad_records`, rows that can't be written are a proposal of their own before the others.
+- With `bad_records`, rows that can't be written are a proposal of their own before the others. Whether their
+  table can have them is checked before the first batch is built.
 - With `merge_schema`, columns that the table lacks or that are too narrow are changed by a proposal of their
   own (`evolution`).
 - A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
@@ -43,7 +44,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view
 from lakefold_ingest.proposals.key import APP_ID
-from lakefold_ingest.writing.bad_records import bad_records
+from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import (
     Answer,
@@ -216,6 +217,7 @@ class StartedBatch:
 
     def start(self, view: View | None = None) -> None:
         """Builds the envelope and sends it, unless the table has the batch or there is nothing to change."""
+        check_bad_records(self._settings)
         if view is None:
             schema = self._operation.schema
             view = open_or_create(self._settings, self.key, schema, self._check, refused_by=self._refused_by)

@@ -10,6 +10,7 @@ from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS
 from lakefold_table.marks.marks import PREFIX
+from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,9 +76,7 @@ class WriteSettings(TableSettings):
             if not 0 < getattr(self, name) <= most:
                 message = f"{getattr(self, name)} is not above 0, or above {most:,}"
                 raise InvalidError(message, where=OptionName(name.removesuffix("_s")))
-        if self.bad_records == self.table:
-            message = "rows that can't be written into a table can't be written into the same one"
-            raise InvalidError(message, where=OptionName("bad_records"), hint="name another table")
+        _check_apart(self.bad_records, self.table)
         if self.bad_records_columns and not self.bad_records:
             message = "they are kept by rows that can't be written, and no table is named for these"
             raise InvalidError(
@@ -92,3 +91,13 @@ class WriteSettings(TableSettings):
                 where=OptionName("commit_properties"),
                 hint="use other names",
             )
+
+
+def _check_apart(bad_records: str, table: str) -> None:
+    """Raises `InvalidError` if one of the tables is the other one, or is inside of it."""
+    if not bad_records or not (is_under(bad_records, [table]) or is_under(table, [bad_records])):
+        return
+    message = f"no table can be inside of another one: {bad_records} and {table}, which is written"
+    if bad_records == table:
+        message = "rows that can't be written into a table can't be written into the same one"
+    raise InvalidError(message, where=OptionName("bad_records"), hint="name another table")
