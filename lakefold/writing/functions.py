@@ -221,7 +221,9 @@ class Writer(BatchWriter):
     `max_delay` seconds. Several batches are on their way at once, in the order of the appends. `append` waits
     while `max_queued_bytes` have no outcome yet. An append whose rows don't fit the table fails alone; if a
     batch is refused, the appends in it fail and later ones continue. Leaving the block waits for all outcomes
-    and raises the first error, as `close` does, and `aclose` in asyncio. For any number of threads.
+    and raises the first error, as `close` does, and `aclose` in asyncio. For any number of threads. If
+    the log then gives no outcome for `timeout`, they end: the futures say which appends were sent, and may be
+    in the table, and which were never sent.
 
     `app_id` names this writer in the table's history and must not be used by two writers at once: the second
     one gets a `StopError`, and none of its rows is dropped without an error. A writer that is started again

@@ -18,10 +18,12 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
@@ -33,7 +35,7 @@ from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batching import Batching, BatchLimits
 from lakefold_ingest.writing.batch import StartedBatch, start_batch
 from lakefold_ingest.writing.report import BatchReport
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, RefusedError
 from lakefold_table.errors import InvalidError, LakefoldError, OptionName, RetryError, StopError
 from lakefold_table.new_threads import start_thread
 
@@ -50,6 +52,8 @@ MOST_IN_FLIGHT = 4
 _VIEW_S = 1.0
 _RENUMBERED = 3
 _SMALL_BYTES = 4096
+_FAILED: Final = ("refused", "sent without an outcome", "never sent")
+"""What became of appends that failed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +100,11 @@ class BatchWriter:
         self._is_closing = False
         self._broken: LakefoldError | None = None
         self._first_failure: BaseException | None = None
-        self._failed_appends = self._failed_rows = 0
+        self._counts: Counter[str] = Counter()
+        self._sent: set[Pending] = set()
+        self._claimed: set[Pending] = set()
+        self._answered_at = 0.0
+        self._is_given_up = False
         self._in_flight = threading.Semaphore(MOST_IN_FLIGHT)
         self._started: queue.SimpleQueue[tuple[StartedBatch, list[Pending]] | None] = queue.SimpleQueue()
         self._has_committed = False
@@ -158,19 +166,55 @@ class BatchWriter:
     def close(self) -> None:
         """Waits for the outcomes of all appends and ends the writer.
 
-        Raises the first error that an append of this writer had, also if its future was read. A note of it
-        says how many appends failed, and with how many rows. May be called again.
+        If the log gives no outcome for `timeout`, what was not sent is not sent any more, and the futures
+        that have none get a `RetryError`. Raises the first error that an append of this writer had, also if
+        its future was read. A note of it says how many appends failed, with how many rows, and how many of
+        them were refused, were sent and have no outcome, or were never sent. May be called again.
         """
         with self._changed:
+            if not self._is_closing:
+                self._answered_at = time.monotonic()
             self._is_closing = True
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+        while not self._is_given_up and (alive := [each for each in self._threads if each.is_alive()]):
+            remaining_s = self._answered_at + self._settings.timeout_s - time.monotonic()
+            if remaining_s <= 0:
+                self._give_up()
+            else:
+                alive[0].join(remaining_s)
         failure = self._first_failure
         if failure is not None:
-            lost = f"{self._failed_appends} appends of this writer failed, with {self._failed_rows} rows"
-            failure.__notes__ = [f"{lost}: the future of each has its error"]
+            failed = [f"{self._counts[f'{what} appends']} {what}" for what in _FAILED]
+            appends = sum(self._counts[f"{what} appends"] for what in _FAILED)
+            rows = sum(self._counts[f"{what} rows"] for what in _FAILED)
+            lost = f"{appends} appends of this writer failed, with {rows} rows: {', '.join(failed)}"
+            failure.__notes__ = [f"{lost}; the future of each has its error"]
             raise failure
+
+    def _give_up(self) -> None:
+        """Fails what has no outcome. The threads end as soon as the log or the store lets them."""
+        with self._changed:
+            self._is_given_up = True
+            while self._batching.take():
+                pass
+            sent = [pending for pending in self._unanswered if pending in self._sent]
+            unsent = [pending for pending in self._unanswered if pending not in self._sent]
+        self._fail(sent, self._no_outcome("it was sent, and may be in the table"))
+        self._fail(unsent, self._no_outcome("it was never sent"))
+
+    def _no_outcome(self, state: str) -> RetryError:
+        return RetryError(
+            f"the writer was closed, and the log gave no outcome for {self._settings.timeout_s:g} s: {state}",
+            where=self._settings.table,
+            hint="see that the brokers and a committer run; rows that were never sent may be appended again",
+        )
+
+    def _before_send(self, batch: list[Pending]) -> None:
+        """Notes that the log may have a batch from now on. Raises `RetryError` if `close` has given up."""
+        with self._changed:
+            if self._is_given_up:
+                raise self._no_outcome("it was not sent")
+            self._sent.update(batch)
 
     async def aclose(self) -> None:
         """Ends the writer as `close` does, without blocking the event loop. Raises as it does.
@@ -231,7 +275,11 @@ class BatchWriter:
                 self._in_flight.acquire()
                 with self._changed:
                     batch = self._batching.take()
-                self._send(batch)
+                if batch:
+                    self._send(batch)
+                else:
+                    # `close` has given up meanwhile.
+                    self._in_flight.release()
         finally:
             self._started.put(None)
 
@@ -274,7 +322,13 @@ class BatchWriter:
             self._send_first(batch, operation)
             return None
         with self._ids.next_key() as key:
-            return start_batch(self._settings, key, operation, view=self._recent_view())
+            return start_batch(
+                self._settings,
+                key,
+                operation,
+                view=self._recent_view(),
+                before_send=partial(self._before_send, batch),
+            )
 
     def _send_first(self, batch: list[Pending], operation: AppendRows) -> None:
         """Sends the first batch under the next free number, and waits until it is in the table."""
@@ -283,7 +337,11 @@ class BatchWriter:
             self._view_at = time.monotonic()
             self._ids.continue_after(self._view)
             with self._ids.next_key() as key:
-                report = start_batch(self._settings, key, operation, view=self._view).finish()
+                before_send = partial(self._before_send, batch)
+                started = start_batch(
+                    self._settings, key, operation, view=self._view, before_send=before_send
+                )
+                report = started.finish()
             if report.kind != "duplicate":
                 self._has_committed = True
                 self._succeed(batch, report)
@@ -349,25 +407,41 @@ class BatchWriter:
     def _succeed(self, batch: list[Pending], report: BatchReport) -> None:
         # Small appends often have the same number of rows, and then they share their report.
         reports = {rows: _report_of_rows(report, rows) for rows in {pending.rows for pending in batch}}
+        batch = self._claim(batch, is_answer=True)
         for pending in batch:
             pending.future.set_result(reports[pending.rows])
         self._answered(batch)
 
     def _fail(self, batch: list[Pending], error: BaseException) -> None:
+        is_answer = isinstance(error, (InvalidError, RefusedError))
+        batch = self._claim(batch, is_answer=is_answer)
         with self._changed:
-            self._first_failure = self._first_failure or error
-            self._failed_appends += len(batch)
-            self._failed_rows += sum(pending.rows for pending in batch)
+            if batch:
+                self._first_failure = self._first_failure or error
+            for pending in batch:
+                what = _FAILED[0] if is_answer else _FAILED[1] if pending in self._sent else _FAILED[2]
+                self._counts[f"{what} appends"] += 1
+                self._counts[f"{what} rows"] += pending.rows
             if isinstance(error, StopError):
                 self._broken = self._broken or error
         for pending in batch:
             pending.future.set_exception(error)
         self._answered(batch)
 
+    def _claim(self, batch: list[Pending], *, is_answer: bool) -> list[Pending]:
+        """Returns those that have no outcome yet: `close` may have given them one before a thread does."""
+        with self._changed:
+            if is_answer:
+                self._answered_at = time.monotonic()
+            batch = [each for each in batch if each in self._unanswered and each not in self._claimed]
+            self._claimed.update(batch)
+        return batch
+
     def _answered(self, batch: list[Pending]) -> None:
         with self._changed:
             self._queued -= sum(pending.size for pending in batch)
-            self._unanswered.difference_update(batch)
+            for noted in (self._unanswered, self._claimed, self._sent):
+                noted.difference_update(batch)
             self._changed.notify_all()
 
 

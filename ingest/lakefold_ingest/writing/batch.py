@@ -71,7 +71,7 @@ from lakefold_table.errors import InvalidError, NotATableError, OptionName, Retr
 from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -124,15 +124,21 @@ def put_batch(
 
 
 def start_batch(
-    settings: WriteSettings, key: Key, operation: Operation, *, view: View | None = None
+    settings: WriteSettings,
+    key: Key,
+    operation: Operation,
+    *,
+    view: View | None = None,
+    before_send: Callable[[], None] = lambda: None,
 ) -> StartedBatch:
     """Builds the proposal of a batch and sends it, without waiting for the log: `StartedBatch.finish` does.
 
     So several batches of one table may be on their way at once; they are in the log in the order in which one
-    thread starts them. `view`: the table as it was read a short time ago; None: it is read now. Raises as
-    `put_batch` does: after any error but `InvalidError` the log may have the proposal.
+    thread starts them. `view`: the table as it was read a short time ago; None: it is read now.
+    `before_send` is called before each attempt is sent: what it raises ends the batch. Raises as `put_batch`
+    does: after any error but `InvalidError` the log may have the proposal, if `before_send` was called.
     """
-    batch = StartedBatch(settings, key, operation)
+    batch = StartedBatch(settings, key, operation, before_send=before_send)
     with batch.at_work():
         batch.start(view)
     return batch
@@ -150,8 +156,10 @@ class StartedBatch:
         in_order: bool = False,
         may_repeat: bool = True,
         write_s: float = 0.0,
+        before_send: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
+        self._before_send = before_send
         self._may_repeat = may_repeat
         self._refuses_older = in_order and settings.on_older_batch == "raise"
         self.key = key
@@ -322,6 +330,7 @@ class StartedBatch:
         client = _client(self._settings)
         client.check_binding(view.bound, view.uri)
         options = self._settings.storage_options
+        self._before_send()
         if self._settings.wait == "log":
             begun = time.perf_counter()
             client.send_without_waiting(
