@@ -47,6 +47,7 @@ _WRITTEN: Final = "oracle/test_delta_writing.py::test_constraints_hold_for_each_
 _GENERATED: Final = "oracle/test_delta_writing.py::test_what_can_not_be_written_is_named_before_a_file_is"
 _IDENTITY: Final = "unit/test_delta_features.py::test_identity_columns_are_refused_if_there_is_one"
 _GROWING: Final = f"{_COMMITS}::test_times_in_commits_grow_whatever_the_log_says"
+_DESCRIBED: Final = f"{_RULES}::test_a_removed_file_is_described_as_the_table_does"
 _SINCE: Final = f"{_COMMITS}::test_since_when_commits_say_their_times_stays"
 _CHECKPOINT: Final = f"{_COMMITS}::test_a_checkpoint_comes_with_a_checksum_file"
 _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
@@ -99,6 +100,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
             _HOSTILE,
         ),
         ("removed files are in the table", "is not in the table", _FORMAT),
+        ("their actions have their size and values of partitions: a committer sees to that", "", _DESCRIBED),
         ("files with dataChange false are in the table", "dataChange false", _FORMAT),
         ("or have rows of removed ones", "rows are added with dataChange false", _MOVED),
         ("all rows of which are kept", "rows are removed with dataChange false", _MOVED),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+import lakefold
+from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.property_values import PROPERTIES, value_faults
 from lakefold_table.entry import Committed, Invalid
 from tests.delta_logs.actions import Members, data_file, remove
@@ -317,3 +320,22 @@ def test_statistics_of_mapped_columns_have_their_stored_names(tmp_path: Path) ->
     (refused,) = table.fold(table.propose(new), log=log_id(4))
     assert isinstance(refused, Invalid)
     assert "has the column 'c2'" in refused.message
+
+
+def test_a_removed_file_is_described_as_the_table_does(tmp_path: Path) -> None:
+    """Readers of changes take the values of its partition from the action."""
+    table = Table(tmp_path / "t")
+    begin(table, described(X, field("p"), by=["p"]))
+    files = [table.file(name, 1) for name in ("a.parquet", "b.parquet")]
+    for file in files:
+        file["add"]["partitionValues"] = {"p": "7"}
+    table.fold(table.propose(*files), log=log_id(1))
+    false = remove("a.parquet", partitionValues={"p": "8"}, size=9, extendedFileMetadata=True)
+    (result,) = table.fold(table.propose(false, remove("b.parquet"), read=1), log=log_id(2))
+    assert isinstance(result, Committed)
+    lines = (table.path / commit_path(2)).read_text().splitlines()
+    removed, plain = (action["remove"] for action in map(json.loads, lines) if "remove" in action)
+    assert (removed["partitionValues"], removed["size"]) == ({"p": "7"}, files[0]["add"]["size"])
+    assert not {"partitionValues", "size"} & plain.keys()
+    changes = pa.table(lakefold.changes(table.path, 1).read_all())
+    assert changes.select(["p", "_change_type"]).to_pylist() == [{"p": 7, "_change_type": "delete"}] * 2

@@ -6,6 +6,7 @@ Only what is surely known is written: how many rows were copied, if a file has n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
@@ -133,7 +134,7 @@ class CommitFiles:
             if present is not None and file.data_change:
                 before[file.path] = record_count(present) or 0
             # If several proposals deleted rows of a file, the last vector replaces the first one.
-            self._removes.setdefault(file.path, file)
+            self._removes.setdefault(file.path, _described(file, present))
             self._keys.add(file.key)
         for new, statistics in zip(proposal.adds, proposal.statistics, strict=True):
             self._added[new.path] = new
@@ -198,6 +199,26 @@ class CommitFiles:
             if not lost or not rows:
                 measures |= {"inserted rows": rows, "deleted rows": lost, "updated rows": 0}
         return measures
+
+
+def _described(file: RemoveFile, present: AddFile | None) -> RemoveFile:
+    """Returns a remove action that describes the file as the table does, as far as it says anything of it.
+
+    Readers of changes take the values of partition columns from it. delta-spark leaves out nulls.
+    """
+    if present is None:
+        return file
+    values, size = file.partition_values, file.size
+    if values is not None and _without_nulls(values) != _without_nulls(present.partition_values):
+        values = present.partition_values
+    if size is not None:
+        size = present.size
+    is_right = values is file.partition_values and size == file.size
+    return file if is_right else replace(file, partition_values=values, size=size)
+
+
+def _without_nulls(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: text for name, text in values.items() if text is not None}
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
