@@ -37,6 +37,7 @@ _ROWS: Final = "unit/test_delta_rows.py"
 _COMMITS: Final = "unit/test_delta_commit_features.py"
 _HOSTILE: Final = "unit/test_delta_hostile.py"
 _STATISTICS: Final = "unit/test_delta_statistics_types.py"
+_MALFORMED: Final = "unit/test_delta_malformed.py"
 _CLUSTERED: Final = "unit/test_delta_clustering.py"
 _SHARED: Final = "unit/test_delta_sharing.py::test_proposals_share_a_commit_only_if_nothing_in_it_contradicts"
 _CHECKED: Final = (
@@ -120,6 +121,7 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("each row meets them: what writes it sees to that", "", _WRITTEN),
     ),
     "CHECK Constraints": (
+        ("they are SQL, as far as quotes, brackets and signs show it", "is no expression of SQL", _MALFORMED),
         ("columns that they name are in the schema", "which is not a column", _RULES),
         ("these columns stay", "can't go or be renamed", _RULES),
         ("rows that came meanwhile are checked: the proposal is Rejected", "", _CHECKED),

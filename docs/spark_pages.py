@@ -174,8 +174,9 @@ and refuses `write.partitionBy("day")`. Options such as `delta.enableDeletionVec
 are appended by all of these functions, with `mergeSchema` and `badRecords`; `overwrite` replaces all
 rows, or with `replaceWhere` those of any condition that readers take as a filter; one on partition
 columns alone reads no rows. `upsert`, `delete` and `cdc` work as for Lance tables, with all clauses.
-CHECK constraints and invariants are checked for each row if they compare columns with constants. What
-else a table requires of its writers is refused by name before a file is written: other expressions,
+CHECK constraints and invariants are checked for each row if they compare columns with constants. A
+proposal can't give a table a constraint that is surely no SQL (`x >`), but any other. What else
+a table requires of its writers is refused by name before a file is written: other expressions,
 generated columns, defaults of columns that the batch lacks. Texts that are longer than `char(n)` or
 `varchar(n)` allows are bad rows, and those of `char(n)` get spaces up to n characters. With
 `overwriteSchema` a table keeps its properties, and its partition columns unless `partitionBy` gives

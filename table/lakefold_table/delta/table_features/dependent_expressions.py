@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.malformed_sql import malformed_part
 from lakefold_table.delta.table_features.metadata_rules import (
     CONSTRAINTS,
     GENERATED,
@@ -139,9 +140,15 @@ def adds_check(before: TableMetadata, after: TableMetadata) -> bool:
 
 
 def expression_faults(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """Yields which expressions name columns that the table lacks. Raises as `expressions_of`."""
+    """Yields which expressions are surely no SQL, or name columns that the table lacks.
+
+    Raises as `expressions_of`.
+    """
     columns = {column.path[0].lower() for column in all_columns(metadata)}
     for each in expressions_of(metadata):
+        malformed = malformed_part(each.text) if len(each.text) <= MOST_TEXT else ""
+        if malformed:
+            yield f"{each.name} is no expression of SQL, {malformed}", "write a condition that Spark can read"
         unknown = each.unknown(columns)
         if unknown:
             message = f"{each.name} names {unknown}, which is not a column: {each.text!r}"
