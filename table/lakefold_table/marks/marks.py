@@ -50,6 +50,10 @@ as made after it (decision 0073). 9: the marks of a Delta table with domainMetad
 0097), its metrics are named by the operation, a batch that another client recorded in it is a Duplicate, and
 more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
 replaced by one of its name.
+
+What more is Invalid belongs to 9 until a release has folded by it. From then on it needs the next number,
+and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
+calls it different if they refuse what it committed.
 """
 CARRIES_ROWS = 6
 """The rules from which on rows are followed through Rewrites."""
