@@ -5,6 +5,8 @@ Promises: rolled-back-batches (docs/operations.md).
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -146,12 +148,33 @@ def test_it_is_known_once_the_commits_before_it_are_gone(tmp_path: Path) -> None
     assert table.again(1, 2) == [Duplicate(1), Duplicate(2, rolled_back_by=by)]
 
 
+def test_a_restore_to_a_time_names_no_version(tmp_path: Path) -> None:
+    """delta-rs compares the time with those of the files in the store, which no commit says."""
+    table = Restored(tmp_path / "t", has_domains=False)
+    for version in range(4):
+        os.utime(table.path / commit_path(version), (1_000 + version, 1_000 + version))
+    delta = DeltaTable(str(table.path))
+    delta.restore(datetime.fromtimestamp(1_001, UTC))
+    said = delta.history(1)[0]["operationParameters"]
+    assert {name: text for name, text in said.items() if text is not None} == {"datetime": "1001000"}
+    assert values(table) == [1]
+    assert table.rolled_back() == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("info", "restored"),
     [
         ({"operation": "RESTORE", "operationParameters": {"version": 4, "timestamp": None}}, 4),
         ({"operation": "RESTORE", "operationParameters": {"version": "0"}}, 0),
-        ({"operation": "RESTORE", "operationParameters": {"version": None, "timestamp": "2026"}}, None),
+        (
+            # As delta-spark 4.3.1 writes it: what the user has written, in the zone of the session.
+            {
+                "operation": "RESTORE",
+                "operationParameters": {"version": None, "timestamp": "2026-11-28 04:03:55.999"},
+            },
+            None,
+        ),
+        ({"operation": "RESTORE", "operationParameters": {"datetime": "1795838231598"}}, None),
         ({"operation": "RESTORE", "operationParameters": {"version": "last"}}, None),
         ({"operation": "RESTORE", "operationParameters": {"version": -1}}, None),
         ({"operation": "RESTORE", "operationParameters": {"version": True}}, None),
