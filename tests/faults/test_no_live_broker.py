@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import count
 
 import pytest
 
+from lakefold_log.client.admin import cluster_id
 from tests.servers.fenced_broker import FencedBroker
 from tests.waiting import until
 
@@ -47,6 +49,19 @@ def test_a_request_about_the_cluster_may_be_repeated(*, connected: bool) -> None
             until(lambda: asked(process) == "cluster", "the cluster again")
             process.communicate(timeout=120)
         assert process.returncode == 0
+
+
+def test_a_start_waits_until_a_broker_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FencedBroker(alive=False) as broker:
+        describe, numbers = broker.cluster, count()
+
+        def fenced_at_first() -> bytes:
+            # More often than a client asks for one answer.
+            broker.alive = next(numbers) >= 20
+            return describe()
+
+        monkeypatch.setattr(broker, "cluster", fenced_at_first)
+        assert cluster_id(f"127.0.0.1:{broker.port}", 120) == "cluster"
 
 
 def asked(process: subprocess.Popen[str]) -> str:

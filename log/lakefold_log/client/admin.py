@@ -73,6 +73,7 @@ _DEFAULTS: Mapping[str, Option] = {
 # is after 5 minutes by default (librdkafka 2.16).
 _ADMIN_TUNED: Mapping[str, Option] = {"topic.metadata.refresh.interval.ms": 5000}
 _CLIENT_THREADS = 8
+_PAUSE_S: Final = 0.05
 """More threads than a client starts at once. If librdkafka (2.16) can't start one, it ends the process."""
 
 _FENCED = frozenset(
@@ -319,10 +320,7 @@ class Admin:
         return RetryError(message, where=self.config.bootstrap_servers, hint=_BROKER_HINT)
 
     def cluster_id(self) -> str:
-        """Returns the cluster's id as soon as a broker is alive.
-
-        Raises `RetryError` if none answers in time.
-        """
+        """Returns the cluster's id. Raises `RetryError` if no broker answers in time, or none is alive."""
         cluster = self.answer(self._ask_for_cluster(), "no broker answers")
         # The library declares it as always None.
         cluster_id: object = cluster.cluster_id
@@ -356,6 +354,15 @@ class Admin:
 def cluster_id(bootstrap_servers: str, timeout: float) -> str:
     """Returns the id of the cluster at `bootstrap_servers`, waiting for `timeout` seconds at most.
 
-    Raises `RetryError` if no broker answers. This is the check whether a cluster is up.
+    Raises `RetryError` if none answers or is alive until then. This is the check whether a cluster is up.
     """
-    return Admin(KafkaConfig(bootstrap_servers), timeout_s=timeout).cluster_id()
+    deadline = time.monotonic() + timeout
+    while True:
+        left_s = max(_PAUSE_S, deadline - time.monotonic())
+        try:
+            return Admin(KafkaConfig(bootstrap_servers), timeout_s=left_s).cluster_id()
+        except RetryError:
+            # A broker that has just started answers a moment before it counts as alive.
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_S)
