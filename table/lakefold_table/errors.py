@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.position import Position
 
@@ -55,6 +55,11 @@ def shown_text(text: Text, names: Mapping[str, str] = _NO_NAMES) -> str:
     """Returns the text with its options by `names`, which are by those in Python, else as in Python."""
     parts = (text,) if isinstance(text, str) else text
     return "".join(names.get(part, part) if isinstance(part, OptionName) else part for part in parts)
+
+
+def shown_texts(texts: Iterable[Text]) -> list[str]:
+    """Returns the texts of a fault as they leave a process: with options as in Python."""
+    return [shown_text(text) for text in texts]
 
 
 class LakefoldError(Exception):

@@ -23,7 +23,7 @@ from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.errors import InvalidError, Text, shown_text
+from lakefold_table.errors import InvalidError, Text, shown_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -67,7 +67,7 @@ class PartFault:
     @property
     def text(self) -> str:
         """The fault as a text."""
-        texts = shown_text(self.message), shown_text(self.where), shown_text(self.hint)
+        texts = shown_texts((self.message, self.where, self.hint))
         return json.dumps([*texts, self.bad_columns, self.bad_rows, self.is_key])
 
     @classmethod

@@ -24,7 +24,7 @@ from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_reader.spark.garbage import spare_imports
-from lakefold_table.errors import InvalidError, shown_text
+from lakefold_table.errors import InvalidError, shown_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,5 +150,5 @@ def _stage_rows(plan: KeyedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     """Stages the rows of a task. Yields one row that says where they are."""
     task = plan.run(batches)
     spare_imports()
-    staged_rows = asdict(task) | {"fault": task.fault and list(map(shown_text, task.fault))}
+    staged_rows = asdict(task) | {"fault": task.fault and shown_texts(task.fault)}
     yield pa.RecordBatch.from_pylist([staged_rows], _STAGED)

@@ -42,7 +42,7 @@ from lakefold_ingest.spark.small_batches import (
 )
 from lakefold_ingest.writing.batch import put_batch, wait_for_outcomes
 from lakefold_reader.spark.garbage import spare_imports
-from lakefold_table.errors import InvalidError, OptionName, shown_text
+from lakefold_table.errors import InvalidError, OptionName, shown_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -288,7 +288,5 @@ def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     sizes: list[BatchSize] = []
     task = write_task(target, counted(batches, sizes))
     spare_imports()
-    written = (
-        asdict(task) | asdict(sum_of(sizes)) | {"fault": task.fault and list(map(shown_text, task.fault))}
-    )
+    written = asdict(task) | asdict(sum_of(sizes)) | {"fault": task.fault and shown_texts(task.fault)}
     yield pa.RecordBatch.from_pylist([written], schema=_WRITTEN)
