@@ -11,8 +11,10 @@ Spark.
 from __future__ import annotations
 
 import json
+import platform
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -23,6 +25,7 @@ from lakefold_reader.spark.offsets import Offset
 from lakefold_reader.spark.options import Given, Use, read_options
 from lakefold_reader.spark.stream import Limit, Stream, limit_of
 from lakefold_reader.spark.types import arrow_schema, spark_schema, unchanged
+from lakefold_table.errors import InvalidError
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -31,12 +34,12 @@ except ImportError:  # Spark before 4.2 has none of them: see `TableStreamReader
     SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from lakefold_reader.spark.rows import FeedRows
+    from lakefold_reader.spark.rows import FeedRows, VersionRows
 
 FORMAT = "lakefold"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -84,7 +87,50 @@ class LakefoldSource(DataSource):
         return self._pinned
 
 
-class VersionReader(DataSourceReader):
+class TaskReader:
+    """Reads the partitions of a table in tasks, whose executors may lack a package: then an error says so."""
+
+    _rows: VersionRows | FeedRows
+    _target: pa.Schema
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Has an executor load the reader by a function that needs nothing but Python."""
+        return _loader(), (cloudpickle.dumps((type(self), vars(self))),)  # type: ignore[no-untyped-call] # pyspark gives it no types
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a partition. Raises `InvalidError` if the executor lacks a package."""
+        try:
+            yield from self._rows.read(partition.value, self._target)
+        except ModuleNotFoundError as error:
+            message = f"Spark's executor on {platform.node()} can't read the table: it has no {error.name}"
+            hint = "install lakefold[ingest] and pylance there, in the driver's releases"
+            raise InvalidError(message, where='format("lakefold")', hint=hint) from error
+        spare_imports()
+
+
+def _loader() -> Callable[[bytes], object]:
+    """Returns a function that is copied to executors as it is, since it has no name in this module."""
+
+    def load(content: bytes) -> object:
+        import pickle
+        import platform
+
+        try:
+            kind, state = pickle.loads(content)  # noqa: S301 - the driver has written it
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"Spark's executor on {platform.node()} can't read the table: it has no {error.name} "
+                "(install lakefold[ingest] and pylance there, in the driver's releases)",
+                name=error.name,
+            ) from error
+        made = kind.__new__(kind)
+        vars(made).update(state)
+        return made
+
+    return load
+
+
+class VersionReader(TaskReader, DataSourceReader):
     """Reads a version: plans its partitions on the driver, reads them in tasks."""
 
     def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
@@ -96,11 +142,6 @@ class VersionReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Returns the pieces of the version, with neighbours in one partition."""
         return _partitions(pieces(self._pinned, self._cut))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a partition."""
-        yield from self._rows.read(partition.value, self._target)
-        spare_imports()
 
 
 class FilteringReader(VersionReader):
@@ -115,7 +156,7 @@ class FilteringReader(VersionReader):
         return pushed.left
 
 
-class ChangesReader(DataSourceReader):
+class ChangesReader(TaskReader, DataSourceReader):
     """Reads the change feed of some versions."""
 
     def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
@@ -128,13 +169,8 @@ class ChangesReader(DataSourceReader):
         """Returns the parts of the feed, with neighbours in one partition."""
         return _partitions(planned_changes(self._pinned, self._given))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a partition."""
-        yield from self._rows.read(partition.value, self._target)
-        spare_imports()
 
-
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a table for a streaming query."""
 
     def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
@@ -183,11 +219,6 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Is called after Spark has processed all up to this offset and has recorded that."""
         self._following().committed(Offset.of(end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a partition."""
-        yield from self._rows.read(partition.value, self._target)
-        spare_imports()
 
     def stop(self) -> None:
         """Ends the query."""

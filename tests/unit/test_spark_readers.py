@@ -1,0 +1,68 @@
+"""A reader of Spark says which package its executor lacks."""
+
+from __future__ import annotations
+
+import pickle
+import platform
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.types import LongType, StructField, StructType
+
+from lakefold.spark_format import LakefoldFormat
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql.datasource import DataSourceReader
+
+HIDDEN = """
+import pickle, sys
+sys.modules["lakefold_reader"] = None
+try:
+    pickle.load(sys.stdin.buffer)
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def copied(reader: DataSourceReader) -> bytes:
+    """What Spark sends to executors."""
+    content: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call] # pyspark gives it no types
+    return content
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> DataSourceReader:
+    lance.write_dataset(pa.table({"id": [1]}), tmp_path / "t")
+    schema = StructType([StructField("id", LongType())])
+    return LakefoldFormat({"path": str(tmp_path / "t")}).reader(schema)
+
+
+def test_an_executor_without_lakefold_is_named(reader: DataSourceReader) -> None:
+    """It can't load the classes of errors either, so this one is Python's."""
+    program = [sys.executable, "-c", HIDDEN]
+    said = subprocess.run(program, input=copied(reader), capture_output=True, check=True).stdout
+    assert f"executor on {platform.node()} can't read the table: it has no lakefold_reader" in said.decode()
+    assert b"install lakefold[ingest]" in said
+
+
+def test_an_executor_without_pylance_is_named(
+    reader: DataSourceReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = pickle.loads(copied(reader))  # noqa: S301 - as executors do
+    partitions = reader.partitions()
+    assert [batch.to_pydict() for each in partitions for batch in other.read(each)] == [{"id": [1]}]
+
+    def lacks(*_: object) -> None:
+        raise ModuleNotFoundError(name="lance")
+
+    monkeypatch.setattr(type(other._rows), "read", lacks)
+    with pytest.raises(InvalidError, match=f"executor on {platform.node()} can't read .*: it has no lance"):
+        next(other.read(partitions[0]))
