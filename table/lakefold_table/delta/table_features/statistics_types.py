@@ -58,12 +58,11 @@ def _unfit(content: object, kind: object, name: str, *, is_count: bool) -> str:
     if isinstance(kind, dict):
         if not isinstance(content, dict):
             return f"{name} is {_shown(content)}, and not an object"
-        parts = (
-            _unfit(each, kind[field], f"{name}.{field}", is_count=is_count)
-            for field, each in content.items()
-            if field in kind
-        )
-        return next(filter(None, parts), "")
+        for field, each in content.items():
+            known = kind.get(field)
+            if known is not None and (unfit := _unfit(each, known, f"{name}.{field}", is_count=is_count)):
+                return unfit
+        return ""
     if is_count:
         fits, needs = is_long(content) and content >= 0, "not a number of rows"
     else:
