@@ -31,6 +31,7 @@ from lakefold_reader.delta import data_files
 from lakefold_table.delta.table_features.text_types import KEY, text_type
 from lakefold_table.entry import Rejected
 from lakefold_table.errors import InvalidError
+from lakefold_table.uri import canonical
 from tests.delta_merging import FEED, VECTORS, DeltaFolding
 from tests.oracle.delta_maintenance import DeltaWorld
 
@@ -137,7 +138,7 @@ def test_a_text_that_is_too_long_is_refused_before_a_file_is_written(
     assert [path.name for path in folding.path.iterdir()] == ["_delta_log"]
     # With the rows that fit apart.
     appended = append_source(RowSource(batch), leaves_rows_out=True)
-    assert folding.put(appended, bad_records=str(tmp_path / "bad")) is not None
+    assert folding.put(appended, bad_records=canonical(tmp_path / "bad")) is not None
     assert lakefold.open(folding.path).to_arrow()["id"].to_pylist() == [1]
 
 

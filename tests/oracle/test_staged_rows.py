@@ -170,7 +170,7 @@ def test_bad_rows_of_any_part_fail_the_batch_or_are_left_out(tmp_path: Path) -> 
     view = read_view(canonical(folding.path), {})
     assert view is not None
     assert isinstance(operation, KeyedParts)
-    envelope = operation.build(view, KEY, replace(folding.settings(), bad_records="bad"))
+    envelope = operation.build(view, KEY, replace(folding.settings(), bad_records="file:///bad"))
     plan.stage.remove(tasks)
     assert envelope is not None
     folding.fold(envelope)
