@@ -18,6 +18,7 @@ from benchmarks.mixed import proposals
 from benchmarks.versions import in_child
 from lakefold_committer.fold.grouping import Limits, first_group
 from lakefold_committer.observability.gc_tuning import collect_seldom
+from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
@@ -95,7 +96,7 @@ def _interleaved(shares: Sequence[list[Envelope]]) -> Iterator[Envelope]:
 
 def _round(path: Path, uri: str, messages: Sequence[bytes]) -> Cost:
     """All of it once, on the same version of the table."""
-    table, first, key = _opened(path, uri), READ_VERSION, uri.encode()
+    table, first, key, previews = _opened(path, uri), READ_VERSION, uri.encode(), Previews()
     begun = time.thread_time()
     places = (Position(LOG, first + number, "transactions") for number in range(len(messages)))
     read = [decode(data, key, position, START_US) for data, position in zip(messages, places, strict=True)]
@@ -105,7 +106,7 @@ def _round(path: Path, uri: str, messages: Sequence[bytes]) -> Cost:
     while len(outcomes) < len(waiting):
         start = len(outcomes)
         group = first_group(waiting[start : start + LIMITS.max_entries], LANCE, LIMITS, table.ahead.state)
-        outcomes += table.preview(group).outcomes
+        outcomes += table.preview(group, previews).outcomes
     folded = time.thread_time()
     for outcome in outcomes:
         outcome_message(outcome).SerializeToString()

@@ -22,6 +22,7 @@ from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.states.charts import PreparationState, PublicationState
+from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import encode
 from lakefold_table.entry import Committed, Invalid
@@ -111,9 +112,9 @@ def twins_that_fold_the_same_differ_in_the_end(_: Counter[Transition]) -> None:
 
 
 def a_dry_run_publishes_nothing(_: Counter[Transition]) -> None:
-    table = opened(HERE)
+    table, previews = opened(HERE), Previews()
     for offset, envelope in enumerate([creation(), append("f")]):
-        assert isinstance(table.preview(at(offset, envelope)).outcomes[0].result, Committed)
+        assert isinstance(table.preview(at(offset, envelope), previews).outcomes[0].result, Committed)
     assert versions_at(HERE).latest() == 0
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from lakefold_committer.fold.fold import Terms
+from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
@@ -206,8 +207,8 @@ def test_a_preview_gives_the_answers_and_writes_nothing(uri: str) -> None:
         for size in sizes:
             groups.append(entries(ALL[start : start + size], start, FILE))
             start += size
-        dry = opened(uri)
-        seen = [outcome for group in groups for outcome in dry.preview(group).outcomes]
+        dry, previews = opened(uri), Previews()
+        seen = [outcome for group in groups for outcome in dry.preview(group, previews).outcomes]
         assert versions_at(uri).numbers() == before
         if sizes == [5, 2, 1, 2]:
             real = opened(uri)

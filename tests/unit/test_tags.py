@@ -17,6 +17,7 @@ from lakefold_committer.observability.metrics import operation_of
 from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
 from lakefold_maintenance.upkeep.waiting import waiting_of
@@ -197,10 +198,10 @@ def test_a_preview_writes_nothing_and_answers_the_same(table: TableWriter) -> No
     proposals = [rows("c", 3), tag("x", 4), tag("x", 1), tag("x", delete=True), tag("x", delete=True)]
     previewed: list[Result] = []
     before = dict(MemoryStorage(HERE)._shared.objects)
-    preview = opened(HERE)
+    preview, previews = opened(HERE), Previews()
     while len(previewed) < len(proposals):
         group = entries(proposals, 3)[len(previewed) :]
-        previewed += [outcome.result for outcome in preview.preview(group).outcomes]
+        previewed += [outcome.result for outcome in preview.preview(group, previews).outcomes]
     assert MemoryStorage(HERE)._shared.objects == before
     folded: list[Result] = []
     while len(folded) < len(proposals):

@@ -11,6 +11,7 @@ from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.fold.grouping import Limits, first_group
 from lakefold_committer.tables.branches import branch_location
+from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import Decoded, UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
@@ -44,7 +45,7 @@ def fold_file(
     """
     opened = {"": _unbound(open_branch(""), dry_run=dry_run)}
     refused, entries = _outcomes_and_entries(log, uri)
-    claims = claims or Claims(formats=formats)
+    claims, previews = claims or Claims(formats=formats), Previews()
     done = 0
     while done < len(entries):
         branch = entries[done].envelope.branch
@@ -55,7 +56,7 @@ def fold_file(
         waiting = entries[done : done + limits.max_entries]
         run = list(takewhile(partial(_is_on, branch), waiting))
         group = claims.fetch(first_group(run, formats, limits, table.table.state))
-        step = table.preview(group) if dry_run else table.fold(group)
+        step = table.preview(group, previews) if dry_run else table.fold(group)
         done += len(step.outcomes)
         last = step.outcomes[-1].position.offset
         before = [outcome for outcome in refused if outcome.position.offset < last]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_table.branch_names import MAIN, branch_root, root_of
 from lakefold_table.errors import (
     DamagedError,
@@ -23,7 +24,7 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.marks.marks import decode_marks
-from lakefold_table.roots import above, folder_and_name
+from lakefold_table.roots import above, below, folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lakefold_committer.fold.fold import Folded
     from lakefold_protos.lakefold.log_pb2 import Tag
     from lakefold_table.format import AnyFormat, State, Tail
+    from lakefold_table.marks.marks import Marks
     from lakefold_table.position import Position
     from lakefold_table.tag_proposal import TagChange
 
@@ -59,7 +61,7 @@ class SizeCheck(Enum):
 class Prefetcher:
     """Reads what a fold needs: files of the table, and files of tables below `roots` (None: of any table).
 
-    `options`: how other tables are reached, as pylance's storage options.
+    `options`: how other tables are reached, as pylance's storage options. `previews`: what counts as stored.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Prefetcher:
         size_check: SizeCheck = SizeCheck.ALL,
         options: Mapping[str, str] | None = None,
         formats: Iterable[AnyFormat] | None = None,
+        previews: Previews = NOTHING,
     ) -> None:
         self._format = table_format
         self._formats = (table_format,) if formats is None else tuple(formats)
@@ -81,6 +84,7 @@ class Prefetcher:
         self._unwritten: dict[str, bytes] = {}
         self._unpublished: set[int] = set()
         self._tags: dict[str, TagChange] = {}
+        self._previews = previews
         self._gets = versions.storage if isinstance(versions.storage, GetsTogether) else None
         self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
 
@@ -193,6 +197,12 @@ class Prefetcher:
         roots = [root for (root, _), state in states.items() if root and state is not None and state.branch]
         return self._deleted({root: root for root in roots})
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether a version of the table is stored: not if a dry run has created it."""
+        first = self._versions.first
+        return self._previews.stored(self._versions.storage.uri, first) >= first
+
     def outside(self, bases: Collection[str]) -> Collection[str]:
         """Returns the bases that are not below the roots.
 
@@ -252,7 +262,7 @@ class Prefetcher:
         main = above(uri, branch_root(branch))
         storage = None if main == uri else self._storage(main)
         try:
-            return None if storage is None else Refs(storage).needing(branch)
+            return None if storage is None else Refs(storage).needing(branch, self._previews.refs(main))
         except (DamagedError, LocationError):
             return None
 
@@ -265,11 +275,15 @@ class Prefetcher:
         for key, root in roots.items():
             with suppress(DamagedError, InvalidError, NotATableError):
                 versions = self._elsewhere(root)
-                newest = None if versions is None else self._state(versions, versions.latest())
-                marks = None if newest is None else decode_marks(newest.metadata, root)
+                marks = None if versions is None else self._newest_marks(versions)
                 if marks is not None and marks.deleted_by is not None:
                     deleted[key] = marks.deleted_by
         return deleted
+
+    def _newest_marks(self, versions: Versions) -> Marks | None:
+        unwritten = self._previews.marks(versions.storage.uri)
+        newest = self._state(versions, versions.latest()) if unwritten is None else None
+        return unwritten if newest is None else decode_marks(newest.metadata, versions.storage.uri)
 
     def _tag(self, refs: Refs, name: str) -> TagTarget | None:
         unwritten = self._tags.get(name)
@@ -285,6 +299,8 @@ class Prefetcher:
 
     def _has_version(self, refs: Refs, target: TagTarget) -> bool:
         if not target.branch and target.version in self._unpublished:
+            return True
+        if self._previews.state(root_of(self._versions.storage.uri, target.branch), target.version):
             return True
         try:
             return refs.has_version(target.version, target.branch or MAIN)
@@ -317,8 +333,9 @@ class Prefetcher:
             return False
 
     def _state(self, versions: Versions, number: int) -> State | None:
+        unwritten = self._previews.state(versions.storage.uri, number)
         try:
-            return read_state(self._format, versions, number)
+            return unwritten or read_state(self._format, versions, number)
         except (VersionExpiredError, DamagedError, NotATableError, InvalidError):
             return None
 
@@ -334,6 +351,9 @@ class Prefetcher:
         if "://" in path or path.startswith("/"):
             root, path = folder_and_name(path)
             storage = self._storage(root)
+            unwritten = None if storage is None else self._previews.file(below(storage.uri, path))
+            if unwritten is not None:
+                return unwritten
         try:
             size = None if storage is None else storage.size(path)
             return None if storage is None or size is None or size > most else storage.get(path)

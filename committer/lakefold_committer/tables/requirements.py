@@ -44,13 +44,14 @@ def observe(
     tags = prefetcher.tags(proposed)
     group = of_format(table_format, group)
     needs = table_format.requirements(table.state, group)
-    if needs.operations_since is not None:
+    if needs.operations_since is not None and prefetcher.is_stored:
         table = with_history(table_format, versions, table, needs.operations_since)
         needs = table_format.requirements(table.state, group)
     observed = _fetched(prefetcher, needs)
     if table.state is not None and (_lacks_anything(observed) or _lacks_named(proposed, tags)):
         # A store that isn't mounted lacks all files. It may be mounted again, so missing files don't count.
-        versions.check_there(table.state.version)
+        if prefetcher.is_stored:
+            versions.check_there(table.state.version)
         # The needs are computed again, since files that are listed in portions are read only once.
         observed = _fetched(prefetcher, table_format.requirements(table.state, group))
         tags = prefetcher.tags(proposed)

@@ -22,6 +22,7 @@ from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
+from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_committer.tables.refs import record_branch, write_tags, write_tags_again
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
@@ -113,6 +114,7 @@ class TableWriter:
         self._size_check = SizeCheck.ALL if checks_all else SizeCheck.UNKNOWN
         self._roots = roots
         self._options = storage_options
+        self._previews = NOTHING
         self._prefetcher = self._new_prefetcher()
         self._recovery = recovery
         self._confirmed = self._opened(uri)
@@ -123,7 +125,6 @@ class TableWriter:
         self._ahead = self._confirmed
         self._reopened_at: Position | None = None
         self._reported_below = 0
-        self._previewed_from: int | None = None
         self._is_branch_recorded = False
         self._kept_of_files: object = None
         self.strays_removed = 0
@@ -259,15 +260,19 @@ class TableWriter:
         else:
             self._reported_below = below
 
-    def preview(self, group: Sequence[Entry]) -> GroupResult:
+    def preview(self, group: Sequence[Entry], previews: Previews) -> GroupResult:
         """Folds a group in memory only. Returns the outcomes and the version that `fold` would.
 
-        After this the object can't `fold` any more: its previews are versions to it.
+        After this the object can't `fold` any more. What it folds counts as stored for it, and for the other
+        tables of a dry run, which share `previews`.
         """
-        if self._previewed_from is None:
-            self._previewed_from = self._confirmed.version
+        if self._previews is NOTHING:
+            previews.begin(self._confirmed)
+            self._previews = previews
+            self._prefetcher = self._new_prefetcher()
         self._state.send(WriterEvent.PREVIEWED)
         prepared = self.prepare(group)
+        previews.add(self._format, self._confirmed, prepared.folded)
         self._confirmed = prepared.folded.table
         return prepared.step
 
@@ -289,9 +294,7 @@ class TableWriter:
         if self._ahead.state is None:
             self._take_format(group[0])
             group = self._answerable(group)
-        elif (
-            group[0].fault is not None and self._confirmed.state is not None and self._previewed_from is None
-        ):
+        elif group[0].fault is not None and self._confirmed.state is not None and self._previews is NOTHING:
             # The file of a claim is missing. That counts only if the store has the table's other files.
             self._versions.check_there(self._confirmed.version)
         log = group[0].position.log
@@ -356,6 +359,7 @@ class TableWriter:
             size_check=self._size_check,
             options=self._options,
             formats=self._formats,
+            previews=self._previews,
         )
 
     def _answerable(self, group: Sequence[Entry]) -> Sequence[Entry]:
@@ -452,7 +456,7 @@ class TableWriter:
         return anything_new if log.is_file else self._state.state is WriterState.UNANNOUNCED
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
-        newest = self._confirmed.marks.version if self._previewed_from is None else self._previewed_from
+        newest = self._previews.stored(self._confirmed.uri, self._confirmed.marks.version)
         return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
 
     def take_strays(self) -> int:
@@ -485,7 +489,7 @@ class TableWriter:
         try:
             yield
         except RetryError as error:
-            if self._previewed_from is not None or self._confirmed.state is None:
+            if self._previews is not NOTHING or self._confirmed.state is None:
                 raise
             if not is_dropped(self._format, self._versions, self._confirmed, self._options):
                 raise

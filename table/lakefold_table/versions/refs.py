@@ -7,7 +7,7 @@ the same time, the later write counts, as with every Lance client. Creating a re
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,11 +20,11 @@ from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, Rep
 from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_table.version_names import Naming
 
-__all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError"]
+__all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError", "UnwrittenRefs"]
 
 T = TypeVar("T")
 MANIFESTS: Final = BUILT_IN.manifests
@@ -47,6 +47,18 @@ class RefTarget:
 
     folder: str
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenRefs:
+    """Changes of tags and branches that are not written, by their names.
+
+    `tags`: the branch whose version a tag names, empty for the main branch and if the tag is removed.
+    `branches`: the branch that a new one was made from, empty for the main branch.
+    """
+
+    tags: dict[str, str] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
 
 
 class Refs:
@@ -145,16 +157,21 @@ class Refs:
             self._put_new(path, REFS.encode_branch(branch))
         return branch is not None
 
-    def needing(self, branch: str) -> list[str]:
+    def needing(self, branch: str, unwritten: UnwrittenRefs | None = None) -> list[str]:
         """Returns the tags and branches because of which a branch can't be deleted, as texts for people.
 
-        Those are the tags that name a version of it, and the branches that were made from it. Raises
-        `DamagedError` if one of the files can't be read.
+        Those are the tags that name a version of it, and the branches that were made from it. `unwritten`:
+        changes that count as written. Raises `DamagedError` if one of the other files can't be read.
         """
-        tags = [f"tag {name}" for name, tag in self.tags().items() if tag.branch == branch]
-        branches = {**self.unrecorded(), **self.branches()}
-        return tags + [
-            f"branch {name}" for name, each in branches.items() if each is not None and each.parent == branch
+        changed = unwritten or UnwrittenRefs()
+        stored_tags = self._all(REFS.tags, REFS.tag_path, REFS.decode_tag, but=changed.tags)
+        tags = {**{name: tag.branch for name, tag in stored_tags.items()}, **changed.tags}
+        parents = {name: each and each.parent for name, each in self.unrecorded().items()}
+        recorded = {name: each.parent for name, each in self.branches().items()}
+        parents |= sorted({**recorded, **changed.branches}.items())
+        return [
+            *(f"tag {name}" for name, named in sorted(tags.items()) if named == branch),
+            *(f"branch {name}" for name, parent in parents.items() if parent == branch),
         ]
 
     def forget_branch(self, name: str) -> None:
@@ -234,12 +251,17 @@ class Refs:
         self._storage.delete(REFS.tag_path(name))
 
     def _all(
-        self, folder: str, path_of: Callable[[str], str], decode: Callable[[bytes, str], T]
+        self,
+        folder: str,
+        path_of: Callable[[str], str],
+        decode: Callable[[bytes, str], T],
+        *,
+        but: Collection[str] = (),
     ) -> dict[str, T]:
         refs: dict[str, T] = {}
         for listed in self._storage.list(folder):
             name = REFS.ref_name(listed.path.rpartition("/")[2])
-            if name is None or path_of(name) != listed.path:
+            if name is None or path_of(name) != listed.path or name in but:
                 continue
             try:
                 refs[name] = decode(self._storage.get(listed.path), self._where(listed.path))
