@@ -306,6 +306,9 @@ def test_a_branch_that_was_deleted_is_passed_over(around: Surroundings) -> None:
         with pytest.raises(PreconditionError, match="nothing is folded into it"):
             compaction(dev.table, dev.log).run(full=True)
     assert (versions_of(uri, "dev").numbers(), dev.log.asked, lines) == (before, [], [])
+    lance.dataset(str(around.table)).create_branch("copy", ("dev", None))
+    copy = Surroundings(around.table / "tree" / "copy").upkeep(target_rows="40").round(dry_run=True)
+    assert copy.skipped == "", "it has the marks of the branch that pylance has cloned"
 
 
 def test_two_maintainers_do_not_work_on_one_table_at_a_time(around: Surroundings) -> None:

@@ -30,8 +30,11 @@ from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
 from lakefold_log.read.file_log import framed
 from lakefold_maintenance.upkeep.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
+from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Entry, Invalid, Result, Tagged
 from lakefold_table.errors import PreconditionError, RetryError, StopError
+from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import OPENERS
@@ -40,6 +43,7 @@ from lakefold_table.versions.dropped import DELETED
 from lakefold_table.versions.refs import Refs
 from tests import proposals
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
+from tests.foreign import commit, file_as_others_write
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
 from tests.replaying import Listed as Log
 from tests.reported import Outcomes
@@ -315,6 +319,25 @@ def test_a_tag_or_a_clone_of_a_deleted_branch_is_refused(store: MemoryStorage) -
     assert isinstance(result(opened(deep.table), deep, 9), Committed), "its files are copies"
     keep_dev()
     assert [type(each) for each in answers(10)] == [Tagged, Committed, Committed]
+
+
+@pytest.mark.parametrize("commits", [0, 1], ids=["cloned", "written to"])
+def test_another_clients_clone_of_a_deleted_branch_was_not_deleted(commits: int) -> None:
+    """Its versions carry the marks of the branch that it was made from."""
+    assert result(dev(), deletion(), 4) == Committed(4)
+    state = dev().table.state
+    assert isinstance(state, LanceState)
+    head, begun = Manifest(), Transaction(read_version=4, uuid="theirs")
+    head.CopyFrom(state.head)
+    head.branch = "copy"
+    begun.clone.ref_version, begun.clone.ref_name, begun.clone.is_shallow = 4, "dev", True
+    copy = f"{HERE}/tree/copy"
+    MemoryStorage(copy).put(versions_at(DEV).path(4), [file_as_others_write(head, begun)])
+    for _ in range(commits):
+        commit(copy)
+    named = Envelope(table=HERE, tag=Tag(name="x", version=4, branch="copy"))
+    assert result(opened(HERE), named, 5) == Tagged(4, "x")
+    assert isinstance(result(opened(f"{HERE}/tree/next"), clone("next", 4, "copy"), 6), Committed)
 
 
 def test_the_files_of_a_branch_that_was_not_deleted_stay() -> None:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.tagging import name_fault, target_of
+from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_table.branch_names import MAIN, branch_root, root_of
@@ -21,9 +22,9 @@ from lakefold_table.errors import (
     InvalidError,
     LocationError,
     NotATableError,
+    StopError,
     VersionExpiredError,
 )
-from lakefold_table.marks.marks import decode_marks
 from lakefold_table.roots import above, below, folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
@@ -273,7 +274,7 @@ class Prefetcher:
         """
         deleted: dict[str, Position] = {}
         for key, root in roots.items():
-            with suppress(DamagedError, InvalidError, NotATableError):
+            with suppress(DamagedError, InvalidError, NotATableError, StopError):
                 versions = self._elsewhere(root)
                 marks = None if versions is None else self._newest_marks(versions)
                 if marks is not None and marks.deleted_by is not None:
@@ -283,7 +284,10 @@ class Prefetcher:
     def _newest_marks(self, versions: Versions) -> Marks | None:
         unwritten = self._previews.marks(versions.storage.uri)
         newest = self._state(versions, versions.latest()) if unwritten is None else None
-        return unwritten if newest is None else decode_marks(newest.metadata, versions.storage.uri)
+        if newest is None:
+            return unwritten
+        # A version of another client may carry the marks of the branch that it cloned.
+        return recover_marks(self._format, versions, newest, versions.storage.uri).marks
 
     def _tag(self, refs: Refs, name: str) -> TagTarget | None:
         unwritten = self._tags.get(name)

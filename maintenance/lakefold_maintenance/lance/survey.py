@@ -75,7 +75,7 @@ class LanceSurveyor:
             None if marks is None else marks.position,
             covered,
             _unindexed(figures, by_name),
-            dropped=marks is not None and marks.dropped,
+            dropped=marks is not None and marks.dropped and not state.is_clone,
         )
 
     def _figures(self, chunks: Sequence[Chunk]) -> NDArray[np.int64]:
