@@ -48,7 +48,8 @@ def remove_files(
 
     Files of other branches stay, below its folder and around it. `progress` is called with the number of
     objects that were removed so far. Raises `PreconditionError` if a tag or a branch needs it, or if it was
-    kept or created again meanwhile, which is checked before each step: then nothing more is removed.
+    kept or created again meanwhile, or a branch below or around it was created. That is checked before each
+    step: then nothing more is removed.
     """
     root, storage = root_of(uri, branch), open_canonical(uri, storage_options)
     refs = Refs(storage)
@@ -71,20 +72,21 @@ def remove_files(
         # Once it has no versions, only its own file shows that the rest is to be removed.
         refs.record_branch(branch)
         remove_branch(versions, check_same)
-    names = {**refs.unrecorded(), **refs.branches()}
-    is_listed = branch in names
+    is_listed = branch in refs.branches()
+    others, around = _sharing(refs, branch)
 
     def check_gone() -> None:
         # A clone that was published last uses the other files.
         _check_unneeded(refs, uri, branch)
         if versions.numbers() or (is_listed and branch not in refs.branches()):
             raise _kept_or_again(uri, branch)
+        inside, is_inside = _sharing(refs, branch)
+        if not set(others).issuperset(inside) or (is_inside and not around):
+            message = (
+                f"a branch was created meanwhile whose folder is inside of that of {branch}, or around it"
+            )
+            raise PreconditionError(message, where=uri, hint="run the command again to remove the rest")
 
-    others = [each.removeprefix(f"{branch}/") for each in names if each.startswith(f"{branch}/")]
-    around = any(
-        branch.startswith(f"{each}/") and _is_of_table(f"{branch.removeprefix(f'{each}/')}/")
-        for each in names
-    )
     if parse_location(root).scheme == FILE:
         folder = Path(local_path(root))
         _remove_folder(folder, others, check_gone, only_table=around)
@@ -101,6 +103,17 @@ def remove_files(
 
 def _ended(table: FoldedTable, refs: Refs, branch: str) -> bool:
     return branch in refs.branches() if table.state is None else table.marks.deleted_by is not None
+
+
+def _sharing(refs: Refs, branch: str) -> tuple[list[str], bool]:
+    """Returns the branches in the folder of a branch, and whether it is in a folder of another one."""
+    names = {**refs.unrecorded(), **refs.branches()}
+    inside = [each.removeprefix(f"{branch}/") for each in names if each.startswith(f"{branch}/")]
+    around = any(
+        branch.startswith(f"{each}/") and _is_of_table(f"{branch.removeprefix(f'{each}/')}/")
+        for each in names
+    )
+    return inside, around
 
 
 def _newest(table_format: AnyFormat, versions: Versions) -> tuple[int, bytes] | None:
