@@ -75,12 +75,13 @@ def publish_dropped(uri: str, storage_options: Mapping[str, str]) -> tuple[Dropp
     `publish_move` raises. `lakefold adopt --keep` binds the branches again that were dropped before an error.
     """
     existing_branches(uri, storage_options)
-    deleted = deleted_before(open_storage(uri, storage_options))
     dropped: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
         missing = [name for name in branch_names(uri, storage_options) if name not in dropped]
         if not missing:
             branches = sorted(dropped.items(), key=lambda item: not item[0])
+            # A branch may have been removed since the first look. Its note is written before that.
+            deleted = deleted_before(open_storage(uri, storage_options))
             return (*deleted, *(branch for _, branch in branches))
         for branch in missing:
             dropped[branch] = _with_last_version(uri, branch, storage_options)

@@ -10,6 +10,7 @@ import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from lakefold.branching.branch_removal import remove_files
 from lakefold.branching.verbs import deleting
 from lakefold.cli import run
 from lakefold_committer.recovery.recovery_context import RecoveryContext
-from lakefold_committer.tables.branches import open_branch
+from lakefold_committer.tables.branches import branch_names, open_branch
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -48,7 +49,7 @@ from tests.proposals import rows
 from tests.reported import Outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 NAME = "dropping"
 HERE = f"memory://{NAME}/lake/t"
@@ -337,11 +338,15 @@ def test_a_committer_that_has_read_the_last_version_notices_that_the_table_is_go
     assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 43)[0].result, Committed)
 
 
-@pytest.mark.parametrize("left", [0, 2, 10**9], ids=["its versions", "its files", "nothing"])
+@pytest.mark.parametrize(
+    ("left", "meanwhile"),
+    [(0, 0), (2, 0), (10**9, 0), (0, 3)],
+    ids=["its versions", "its files", "nothing", "nothing after the first looks"],
+)
 def test_entries_for_a_branch_that_was_deleted_before_the_drop_are_answered(
-    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, left: int
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, left: int, meanwhile: int
 ) -> None:
-    """Its last entry is after those of the other branches, whatever of it is left."""
+    """Its last entry is after those of the other branches, whatever of it is left by then, or meanwhile."""
     branch, outcomes = f"{HERE}/tree/b", Outcomes()
     store.delete("_refs/tags/x.json")
     begun = Envelope(table=HERE, branch="b")
@@ -353,9 +358,19 @@ def test_entries_for_a_branch_that_was_deleted_before_the_drop_are_answered(
         patch.setitem(OPENERS, "memory", Watched)
         patch.setattr(Watched, "left", left)
         with suppress(RetryError):
-            remove_files(HERE, "b", {}, lambda _: None)
+            if not meanwhile:
+                remove_files(HERE, "b", {}, lambda _: None)
     assert (versions_at(branch).latest() > 0, "b" in Refs(store).branches()) == (left == 0, left <= 2)
+    looks = count(1)
+
+    def listed(uri: str, options: Mapping[str, str]) -> list[str]:
+        if next(looks) == meanwhile:
+            remove_files(HERE, "b", {}, lambda _: None)
+        return branch_names(uri, options)
+
+    monkeypatch.setattr(dropping, "branch_names", listed)
     assert drop("drop", "--yes")[0] == 0
+    assert next(looks) > 3, "two looks before the decision, and then one at least"
     recovery = RecoveryContext(LOG, lambda: 100, outcome_index=outcomes)
     late = TableWriter(FORMAT, versions_at(branch), branch, check_sizes=False, recovery=recovery)
     envelope = changed(append("late", read=2), lambda it: it.MergeFrom(Envelope(table=HERE, branch="b")))
