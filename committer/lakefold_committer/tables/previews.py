@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.branch_names import branch_root
 from lakefold_table.roots import above, below
-from lakefold_table.versions.refs import UnwrittenRefs
+from lakefold_table.versions.refs import RefChanges
 
 if TYPE_CHECKING:
     from lakefold_committer.fold.fold import Folded, FoldedTable
@@ -26,7 +26,7 @@ class Previews:
         self._states: dict[tuple[str, int], State] = {}
         self._newest: dict[str, Marks] = {}
         self._files: dict[str, bytes] = {}
-        self._refs: dict[str, UnwrittenRefs] = {}
+        self._refs: dict[str, RefChanges] = {}
 
     def begin(self, table: FoldedTable) -> None:
         """Notes which version of a table is stored, before anything is folded on it."""
@@ -66,12 +66,12 @@ class Previews:
         """Returns a file of such a version by its whole name, or None."""
         return self._files.get(path)
 
-    def refs(self, main: str) -> UnwrittenRefs:
+    def refs(self, main: str) -> RefChanges:
         """Returns the tags and branches that were changed of the table whose main branch is at `main`."""
-        return self._refs.get(main) or UnwrittenRefs()
+        return self._refs.get(main) or RefChanges()
 
-    def _changed(self, main: str) -> UnwrittenRefs:
-        return self._refs.setdefault(main, UnwrittenRefs())
+    def _changed(self, main: str) -> RefChanges:
+        return self._refs.setdefault(main, RefChanges())
 
 
 NOTHING: Final = Previews()

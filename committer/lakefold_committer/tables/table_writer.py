@@ -263,8 +263,7 @@ class TableWriter:
     def preview(self, group: Sequence[Entry], previews: Previews) -> GroupResult:
         """Folds a group in memory only. Returns the outcomes and the version that `fold` would.
 
-        After this the object can't `fold` any more. What it folds counts as stored for it, and for the other
-        tables of a dry run, which share `previews`.
+        After this the object can't `fold`. For all that share `previews`, what it folds counts as stored.
         """
         if self._previews is NOTHING:
             previews.begin(self._confirmed)

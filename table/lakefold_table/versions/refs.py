@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.version_names import Naming
 
-__all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError", "UnwrittenRefs"]
+__all__ = ["Branch", "RefChanges", "RefTarget", "Refs", "Tag", "UnknownRefError"]
 
 T = TypeVar("T")
 MANIFESTS: Final = BUILT_IN.manifests
@@ -50,7 +50,7 @@ class RefTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class UnwrittenRefs:
+class RefChanges:
     """Changes of tags and branches that are not written, by their names.
 
     `tags`: the branch whose version a tag names, empty for the main branch and if the tag is removed.
@@ -157,13 +157,13 @@ class Refs:
             self._put_new(path, REFS.encode_branch(branch))
         return branch is not None
 
-    def needing(self, branch: str, unwritten: UnwrittenRefs | None = None) -> list[str]:
+    def needing(self, branch: str, unwritten: RefChanges | None = None) -> list[str]:
         """Returns the tags and branches because of which a branch can't be deleted, as texts for people.
 
         Those are the tags that name a version of it, and the branches that were made from it. `unwritten`:
         changes that count as written. Raises `DamagedError` if one of the other files can't be read.
         """
-        changed = unwritten or UnwrittenRefs()
+        changed = unwritten or RefChanges()
         stored_tags = self._all(REFS.tags, REFS.tag_path, REFS.decode_tag, but=changed.tags)
         tags = {**{name: tag.branch for name, tag in stored_tags.items()}, **changed.tags}
         parents = {name: each and each.parent for name, each in self.unrecorded().items()}
