@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, TypedDict, cast
@@ -210,9 +211,8 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
     for name in given:
         if name not in options:
             known = dict.fromkeys([*(_parameters(function) if function else ()), *options])
-            renamed = _OF_OTHERS.get(name)
-            near = [renamed] if renamed in known else difflib.get_close_matches(name, known, n=1)
-            near = near or [each for each in [_python_name(name)] if each in known]
+            python_name = _OF_OTHERS.get(name) or _python_name(name)
+            near = [python_name] if python_name in known else difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the options are: {', '.join(known)}"
             raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
 
@@ -239,7 +239,8 @@ def check_kinds(given: Mapping[str, object]) -> None:
 def _python_name(spark_name: str) -> str:
     """Returns the name of an option of `format("lakefold")` in Python; empty if it has none."""
     names = {option.name.lower(): option.parameter for option in WRITE_OPTIONS}
-    return names.get(spark_name.lower(), "")
+    names |= {"txnversion": "batch_id", "usermetadata": "commit_properties"}
+    return names.get(re.sub("[-_]", "", spark_name).lower(), "")
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:

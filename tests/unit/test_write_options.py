@@ -354,6 +354,8 @@ def test_a_sink_refuses_what_its_mode_has_no_use_for() -> None:
         (lakefold.delete, "predicate", "where"),
         (partial(lakefold.append, rows=ROWS), "txnAppId", "app_id"),
         (sink, "maxRecordsPerFile", "max_rows_per_file"),
+        (partial(lakefold.append, rows=ROWS), "txn-version", "batch_id"),
+        (partial(lakefold.append, rows=ROWS), "userMetadata", "commit_properties"),
     ],
 )
 def test_a_misspelt_parameter_is_refused_with_the_nearest_name(

@@ -481,6 +481,14 @@ OF_OTHERS: Final = {
         ("distribution-mode", "targetRowsPerFile", "numPartitions", "repartition", "coalesce"), _REPARTITION
     ),
     "topic": "give transactionsTopic and outcomesTopic, or none",
+    "write-format": "give format=delta or format=lance if the write creates the table",
+    "autoCompact": "not built: `lakefold compact` joins small files",
+    "hoodie.datasource.write.recordkey.field": "give keys, with writeMode=upsert",
+    "hoodie.datasource.write.precombine.field": "give orderBy",
+    "hoodie.datasource.write.operation": "give writeMode",
+    **dict.fromkeys(
+        ("outputMode", "queryName", "trigger"), "call the method of this name instead of giving an option"
+    ),
     "primaryKey": "give keys, with writeMode=upsert",
     "mergeKeys": "give keys, with writeMode=upsert",
     **dict.fromkeys(
