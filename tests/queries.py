@@ -6,6 +6,8 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from pyspark import cloudpickle
+
 from lakefold_reader.spark.data_source import LakefoldSource
 
 if TYPE_CHECKING:
@@ -13,6 +15,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_reader.spark.data_source import TableStreamReader
+
+
+def pickled(content: object) -> bytes:
+    """What Spark sends to its other processes."""
+    sent: bytes = cloudpickle.dumps(content)  # type: ignore[no-untyped-call] # pyspark gives it no types
+    return sent
+
+
+def copied(content: object) -> Any:  # noqa: ANN401 - of the same type
+    """What another process of Spark gets."""
+    return pickle.loads(pickled(content))  # noqa: S301 - as Spark hands it on
 
 
 class Query:
@@ -27,9 +40,9 @@ class Query:
         """Begins, or continues from the checkpoint, in a new process."""
         source = LakefoldSource(self.options)
         schema = source.schema()
-        source = pickle.loads(pickle.dumps(source))  # noqa: S301 - as Spark hands it on
+        source = copied(source)
         self.reader: TableStreamReader = source.streamReader(schema)
-        self.task = pickle.dumps(source.streamReader(schema))
+        self.task = pickled(source.streamReader(schema))
 
     def batch(self) -> list[dict[str, Any]] | None:
         """The rows of the next batch. Returns None if there is no next batch."""
@@ -44,8 +57,8 @@ class Query:
     def last(self) -> list[dict[str, Any]]:
         """The rows of the last batch, planned and read again."""
         planned = self.reader.partitions(*self.offsets[-2:])
-        tasks = [pickle.loads(pickle.dumps(partition)) for partition in planned]  # noqa: S301 - as Spark hands them on
-        reader = pickle.loads(self.task)  # noqa: S301 - as above
+        tasks = [copied(partition) for partition in planned]
+        reader = pickle.loads(self.task)  # noqa: S301 - as executors do
         return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
     def batches(self) -> Iterator[list[dict[str, Any]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from tests.delta_logs.actions import LISTED, add, data_file, metadata, remove, text
-from tests.queries import Query
+from tests.queries import Query, copied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +37,11 @@ def path(tmp_path: Path) -> str:
 
 def read(path: str, *filters: Filter, **options: str) -> tuple[list[dict[str, Any]], list[Filter]]:
     """Returns the rows of a batch read, and the filters that are left to Spark."""
-    source = pickle.loads(pickle.dumps(LakefoldSource({"path": path, **options})))  # noqa: S301 - as Spark hands it on
+    source = copied(LakefoldSource({"path": path, **options}))
     reader = source.reader(source.schema())
     left = list(reader.pushFilters(list(filters))) if filters else []
-    tasks = [pickle.loads(pickle.dumps(task)) for task in reader.partitions()]  # noqa: S301 - as above
-    far = pickle.loads(pickle.dumps(reader))  # noqa: S301 - as above
+    tasks = [copied(task) for task in reader.partitions()]
+    far = copied(reader)
     return [row for task in tasks for batch in far.read(task) for row in batch.to_pylist()], left
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import platform
 import subprocess
 import sys
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.spark_format import LakefoldFormat
 from lakefold_table.errors import InvalidError
+from tests.queries import copied, pickled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,12 +31,6 @@ except ModuleNotFoundError as error:
 """
 
 
-def copied(reader: DataSourceReader) -> bytes:
-    """What Spark sends to executors."""
-    content: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call] # pyspark gives it no types
-    return content
-
-
 @pytest.fixture
 def reader(tmp_path: Path) -> DataSourceReader:
     lance.write_dataset(pa.table({"id": [1]}), tmp_path / "t")
@@ -48,7 +41,7 @@ def reader(tmp_path: Path) -> DataSourceReader:
 def test_an_executor_without_lakefold_is_named(reader: DataSourceReader) -> None:
     """It can't load the classes of errors either, so this one is Python's."""
     program = [sys.executable, "-c", HIDDEN]
-    said = subprocess.run(program, input=copied(reader), capture_output=True, check=True).stdout
+    said = subprocess.run(program, input=pickled(reader), capture_output=True, check=True).stdout
     assert f"executor on {platform.node()} can't read the table: it has no lakefold_reader" in said.decode()
     assert b"install lakefold[ingest]" in said
 
@@ -56,7 +49,7 @@ def test_an_executor_without_lakefold_is_named(reader: DataSourceReader) -> None
 def test_an_executor_without_pylance_is_named(
     reader: DataSourceReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = pickle.loads(copied(reader))  # noqa: S301 - as executors do
+    other = copied(reader)
     partitions = reader.partitions()
     assert [batch.to_pydict() for each in partitions for batch in other.read(each)] == [{"id": [1]}]
 

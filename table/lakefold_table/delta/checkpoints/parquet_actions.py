@@ -42,6 +42,8 @@ MOST_TIMES: Final = 100
 """How much larger than the file its columns may be in memory, beside `SPARE_BYTES`."""
 _TEXTS: Final = "BYTE_ARRAY"
 """What Parquet calls the type of texts."""
+_STORED_ONCE: Final = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
+"""The encodings that store a text once for all of its rows."""
 STATS: Final = "stats"
 _NOT_OF_TOMBSTONES: Final = (STATS, "tags")
 _DATA_CHANGE: Final = "dataChange"
@@ -218,7 +220,7 @@ def _check_size(opened: Any, metadata: Any, parts: Iterable[_Part], where: str) 
                 if _member(chunk.path_in_schema) in columns:
                     values = max(chunk.num_values, group.num_rows)
                     takes += values
-                    if chunk.physical_type == _TEXTS:
+                    if chunk.physical_type == _TEXTS and not _STORED_ONCE.isdisjoint(chunk.encodings):
                         texts[number, chunk.path_in_schema] = values
     if takes <= most:
         takes += _texts_size(opened, metadata, texts, most - takes)
