@@ -92,6 +92,7 @@ def test_executors_that_lack_a_package_are_found_at_the_first_batch(
         with pytest.raises(InvalidError, match=words[fault]) as caught:
             put(spark.range(1), 0)
         assert "lakefold[ingest]" in caught.value.hint
+        assert "PYSPARK_PYTHON" in caught.value.hint
 
 
 def test_a_table_that_executors_can_not_see_is_found_and_nothing_is_left(

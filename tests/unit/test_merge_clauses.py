@@ -106,6 +106,22 @@ def test_all_columns_that_are_missing_are_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("clause", "hint"),
+    [
+        (
+            MatchedUpdate("source.v > 1"),
+            'if it is a condition, give it by name: MatchedUpdate(condition="source.v > 1")',
+        ),
+        (MatchedUpdate("w"), "names are case-sensitive"),
+    ],
+)
+def test_a_condition_that_is_given_as_a_column_is_recognised(clause: MatchedUpdate, hint: str) -> None:
+    with pytest.raises(InvalidError, match="which is not in the table") as error:
+        Merge(("id",), clauses=(clause,)).check_columns({"id", "v"}, {"id", "v"})
+    assert error.value.hint == hint
+
+
+@pytest.mark.parametrize(
     ("clauses", "needed"),
     [
         ((MatchedDelete(),), False),

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONE_HOLDS = -1
+_NAME: Final = re.compile(r"[\w-]+")
+"""Names that can't be taken for conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,15 @@ class Merge:
                     if name not in table
                 ]
         if faults:
-            raise InvalidError("; ".join(faults), where=where, hint="names are case-sensitive")
+            raise InvalidError("; ".join(faults), where=where, hint=self._hint_for_columns(table))
+
+    def _hint_for_columns(self, table: Collection[str]) -> str:
+        """Returns what to do about missing columns, of which a clause may name one that is a condition."""
+        for clause in self.clauses:
+            for name in (clause.columns or ()) if isinstance(clause, MatchedUpdate) else ():
+                if name not in table and not _NAME.fullmatch(name):
+                    return f'if it is a condition, give it by name: MatchedUpdate(condition="{name}")'
+        return "names are case-sensitive"
 
 
 def _is_named(column: str, conditions: Iterable[str]) -> bool:

@@ -46,7 +46,8 @@ _NOT_LOADED: Final = re.compile(r"^\s*(?:ModuleNotFound|Import|Attribute)Error: 
 """What Python says if it lacks a package or can't load it, or lacks a class of the driver's release."""
 _HINT: Final = (
     "the executors need lakefold[ingest] in the driver's releases, and access to the table under the same "
-    "URI, with the same storage options"
+    "URI, with the same storage options; the variable PYSPARK_PYTHON (or spark.pyspark.python) says which "
+    "Python they run"
 )
 _able: Final[set[tuple[str, ...]]] = set()
 """The tables that this process can write, with the options of their stores."""
