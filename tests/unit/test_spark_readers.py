@@ -44,6 +44,7 @@ def test_an_executor_without_lakefold_is_named(reader: DataSourceReader) -> None
     said = subprocess.run(program, input=pickled(reader), capture_output=True, check=True).stdout
     assert f"executor on {platform.node()} can't read the table: it has no lakefold_reader" in said.decode()
     assert b"install lakefold[ingest]" in said
+    assert b"PYSPARK_PYTHON" in said
 
 
 def test_an_executor_without_pylance_is_named(

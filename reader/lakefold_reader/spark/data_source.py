@@ -103,7 +103,10 @@ class TaskReader:
             yield from self._rows.read(partition.value, self._target)
         except ModuleNotFoundError as error:
             message = f"Spark's executor on {platform.node()} can't read the table: it has no {error.name}"
-            hint = "install lakefold[ingest] and pylance there, in the driver's releases"
+            hint = (
+                "install lakefold[ingest] and pylance there, in the driver's releases, or have PYSPARK_PYTHON "
+                "name a Python that has them"
+            )
             raise InvalidError(message, where='format("lakefold")', hint=hint) from error
         spare_imports()
 
@@ -120,7 +123,8 @@ def _loader() -> Callable[[bytes], object]:
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 f"Spark's executor on {platform.node()} can't read the table: it has no {error.name} "
-                "(install lakefold[ingest] and pylance there, in the driver's releases)",
+                "(install lakefold[ingest] and pylance there, in the driver's releases, or have "
+                "PYSPARK_PYTHON name a Python that has them)",
                 name=error.name,
             ) from error
         made = kind.__new__(kind)
