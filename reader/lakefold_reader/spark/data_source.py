@@ -104,8 +104,8 @@ class TaskReader:
         except ModuleNotFoundError as error:
             message = f"Spark's executor on {platform.node()} can't read the table: it has no {error.name}"
             hint = (
-                "install lakefold[ingest] and pylance there, in the driver's releases, or have PYSPARK_PYTHON "
-                "name a Python that has them"
+                "install lakefold[ingest] and pylance there, in the driver's releases, or have "
+                "PYSPARK_PYTHON name a Python that has them"
             )
             raise InvalidError(message, where='format("lakefold")', hint=hint) from error
         spare_imports()
