@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
-from lakefold_ingest.writing.evolution import with_columns_of
+from lakefold_ingest.writing.evolution import NO_OUTCOME, with_columns_of
 from lakefold_ingest.writing.log_client import (
     Answer,
     LogClient,
@@ -95,7 +95,7 @@ _ROLLED_BACK = (
     OptionName("on_rolled_back"),
     '="skip", to leave the rows out',
 )
-_NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
+_NO_ANSWER = f"{NO_OUTCOME}the same batch may be run again, it is folded once"
 
 
 def put_batch(

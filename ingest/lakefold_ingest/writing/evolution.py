@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("lakefold")
 ATTEMPTS = 100
 """How often the proposal is built at most. One attempt takes some tens of milliseconds."""
+NO_OUTCOME = "see with `lakefold status` that a committer runs and whether the table is parked; "
+"""What to do about a proposal without an outcome."""
 
 
 class EvolutionLog(Protocol):
@@ -108,7 +110,7 @@ def with_columns_of(
             raise RetryError(
                 f"no outcome within {settings.timeout_s:g} s for {change.text} at {answer.position}",
                 where=view.uri,
-                hint="see that a committer runs; the same batch may be run again, it changes no column twice",
+                hint=f"{NO_OUTCOME}the same batch may be run again, it changes no column twice",
             )
     raise RetryError(
         f"the changed columns were refused {len(refusals)} times, the last time because {refusals[-1]}",
