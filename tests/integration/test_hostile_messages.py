@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Raw = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
 
 ANSWER_SECONDS = 120.0
-MANY = 1_500
+MANY = 3_000
 A_NAME = 2_400
 """So many characters has a table's name about."""
 KEPT = 10_000
