@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 GROWING: Final = (HIGHEST_ID, PROTECTED)
 """Properties whose numbers never get less."""
-"""The domain that names the columns by which files are clustered."""
 _NAMED: Final = 5
 """How many missing files an error names."""
 

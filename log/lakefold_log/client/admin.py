@@ -73,8 +73,8 @@ _DEFAULTS: Mapping[str, Option] = {
 # is after 5 minutes by default (librdkafka 2.16).
 _ADMIN_TUNED: Mapping[str, Option] = {"topic.metadata.refresh.interval.ms": 5000}
 _CLIENT_THREADS = 8
-_PAUSE_S: Final = 0.05
 """More threads than a client starts at once. If librdkafka (2.16) can't start one, it ends the process."""
+_PAUSE_S: Final = 0.05
 
 _FENCED = frozenset(
     {
