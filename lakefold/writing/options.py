@@ -87,6 +87,8 @@ _OF_OTHERS = {
     "target_file_size": "max_bytes_per_file",
     "predicate": "where",
     "on": "keys",
+    "batch_size": "max_rows",
+    "batchsize": "max_rows",
 }
 """Parameters of delta-rs, pylance and delta-spark by the names that they have here."""
 _KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (

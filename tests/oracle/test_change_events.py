@@ -176,6 +176,22 @@ def test_columns_that_no_message_has_keep_their_values(folding: Folding, *, with
     assert folding.rows()[1:3] == [{"id": 2, "name": None, "at": 7}, {"id": 3, "name": "C", "at": 5}]
 
 
+def test_a_column_has_its_type_whichever_message_is_the_first_to_have_it(tmp_path: Path) -> None:
+    number = pa.decimal128(9, 2)
+    schema = pa.schema({"id": pa.int64(), "größe": number, "price": number, "other": pa.string()})
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    # A decimal is a number in some messages and a text in others, and no column is in the first one.
+    later = {"id": 2, "price": 1.5}, {"id": 3, "größe": "2.50"}, {"id": 4, "price": "3", "größe": 4}
+    put(folding, messages(*(change("c", None, row, 1) for row in ({"id": 1}, *later))), MESSAGES)
+    assert folding.rows() == [
+        {"id": 1, "größe": None, "price": None, "other": None},
+        {"id": 2, "größe": None, "price": Decimal("1.50"), "other": None},
+        {"id": 3, "größe": Decimal("2.50"), "price": None, "other": None},
+        {"id": 4, "größe": Decimal("4.00"), "price": Decimal("3.00"), "other": None},
+    ]
+
+
 def test_messages_may_have_their_schema_beside_them(folding: Folding) -> None:
     schema = {"type": "struct", "fields": [{"field": "op", "type": "string", "optional": False}]}
     batch = messages(

@@ -31,13 +31,14 @@ from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, conve
 from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
 from lakefold_ingest.rows.fitting import plain_field
-from lakefold_ingest.rows.row_faults import RowFaults
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from lakefold_ingest.rows.row_faults import RowFaults
 
     Mask = NDArray[np.bool_]
 
@@ -142,16 +143,9 @@ def _envelopes(
         )
     messages, in_schema = _without_schemas(rows.column(VALUE))
     kinds = {**in_schema, **kinds}
-    names = _columns_of_first(messages, table.names)
-    while True:
-        attempt = RowFaults(rows.num_rows)
-        fields = [plain_field(field) for field in table if field.name in names]
-        envelopes = _parsed_envelopes(messages, fields, format_, table, kinds, attempt)
-        more = {*_side(envelopes, AFTER).column_names} & {*table.names} - names
-        if not more:
-            faults.add_all(attempt)
-            return envelopes, kinds
-        names |= more
+    names = _written_columns(messages, table.names)
+    fields = [plain_field(field) for field in table if field.name in names]
+    return _parsed_envelopes(messages, fields, format_, table, kinds, faults), kinds
 
 
 def _parsed_envelopes(
@@ -174,19 +168,42 @@ def _parsed_envelopes(
     return _without_payload(_fields_of(parsed(messages, kind, VALUE, faults), VALUE))
 
 
-def _columns_of_first(messages: pa.ChunkedArray, columns: Collection[str]) -> set[str]:
-    """Returns those of `columns` that the first row has which the messages write; all if they write none."""
+def _written_columns(messages: pa.ChunkedArray, columns: Collection[str]) -> set[str]:
+    """Returns those of `columns` that a row after a change has; all if the messages have no such row.
+
+    A message is read with Python's parser only if its text has the name of a column that no earlier row has.
+    """
     texts = messages.cast(pa.large_binary())
-    for index in np.flatnonzero(mask(pc.match_substring_regex(texts, _ROW_BEGIN))).tolist():
-        try:
-            message = json.loads(texts[index].as_py())
-        except ValueError:
-            continue
-        envelope = message.get(PAYLOAD) or message if isinstance(message, dict) else None
-        row = envelope.get(AFTER) if isinstance(envelope, dict) else None
-        if isinstance(row, dict):
-            return {*columns} & row.keys()
-    return {*columns}
+    texts = texts.filter(pa.array(mask(pc.match_substring_regex(texts, _ROW_BEGIN)))).combine_chunks()
+    missing, pattern, any_row, position = {*columns}, "", False, 0
+    while missing and position < len(texts):
+        names_one = mask(pc.match_substring_regex(texts.slice(position), pattern))
+        for index in (np.flatnonzero(names_one) + position).tolist():
+            row = _row_after(texts[index].as_py())
+            if row is not None and (not any_row or missing & row.keys()):
+                break
+        else:
+            break
+        any_row, missing, position = True, missing - row.keys(), index + 1
+        pattern = _any_name(missing)
+    return {*columns} - missing if any_row else {*columns}
+
+
+def _any_name(names: Collection[str]) -> str:
+    """Returns a regular expression that matches a JSON text in which one of `names` is written."""
+    texts = {json.dumps(name, ensure_ascii=ascii_only) for name in names for ascii_only in (True, False)}
+    return "|".join(map(re.escape, sorted(texts)))
+
+
+def _row_after(message: bytes) -> dict[str, object] | None:
+    """Returns the row after the change of an event; None if it has none, or is no JSON."""
+    try:
+        event = json.loads(message)
+    except (ValueError, RecursionError):
+        return None
+    envelope = event.get(PAYLOAD) or event if isinstance(event, dict) else None
+    row = envelope.get(AFTER) if isinstance(envelope, dict) else None
+    return row if isinstance(row, dict) else None
 
 
 def _image(fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType]) -> pa.StructType:

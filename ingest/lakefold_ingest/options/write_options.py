@@ -489,6 +489,9 @@ OF_OTHERS: Final = {
     **dict.fromkeys(
         ("outputMode", "queryName", "trigger"), "call the method of this name instead of giving an option"
     ),
+    "mode": "call mode of the write, or give writeMode",
+    "saveMode": "call mode of the write, or give writeMode",
+    "overwrite": 'call mode("overwrite") of the write, or give writeMode=overwrite',
     "primaryKey": "give keys, with writeMode=upsert",
     "mergeKeys": "give keys, with writeMode=upsert",
     **dict.fromkeys(
