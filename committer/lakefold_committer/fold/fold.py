@@ -14,13 +14,14 @@ from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.branch_end import after_removal, deletion_fault, ended
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_committer.fold.tagging import TagAnswers
-from lakefold_table.branch_deletion import DELETE_BRANCH, deletes_branch
+from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, Tagged, cut
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
+from lakefold_table.proposal import ANY_FORMAT
 from lakefold_table.tag_proposal import TagChange, tagged
 from lakefold_table.values import uuid_of
 
@@ -219,13 +220,8 @@ class _Folding:
             return None
         if entry.time_us > self._latest_us:
             self._ahead += 1
-        tag = tagged(entry)
-        if tag is not None:
-            making = self._version if self.changes else None
-            answer = self._tagging.answer(entry, tag, self._time(entry), making)
-            return answer.shortened() if isinstance(answer, Invalid) else answer
-        if deletes_branch(entry):
-            return self._delete(entry)
+        if entry.proposal is not None and entry.proposal.format == ANY_FORMAT:
+            return self._answer_any_format(entry)
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._other_format(entry) or self._draft.add(entry)
         if isinstance(verdict, Invalid):
@@ -244,6 +240,15 @@ class _Folding:
             verdict.first_fragment_id,
             verdict.num_fragment_ids,
         )
+
+    def _answer_any_format(self, entry: Entry) -> Result | None:
+        """Returns what `_answer` does, for a proposal that no format reads."""
+        tag = tagged(entry)
+        if tag is None:
+            return self._delete(entry)
+        making = self._version if self.changes else None
+        answer = self._tagging.answer(entry, tag, self._time(entry), making)
+        return answer.shortened() if isinstance(answer, Invalid) else answer
 
     def _delete(self, entry: Entry) -> Result | None:
         """Returns the result of an entry that deletes the branch, which makes the branch's last version."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakefold_table.branch_deletion import deletes_branch
 from lakefold_table.format import ALONE, GroupingRule, State
-from lakefold_table.tag_proposal import tagged
+from lakefold_table.proposal import ANY_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,11 +88,10 @@ def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
     if entry.is_claim:
         # Its envelope is fetched when its turn comes, and may be large.
         return ALONE
-    if deletes_branch(entry):
-        # The branch has no version after the one that this makes.
-        return ALONE
-    # A tag makes no version.
-    return None if tagged(entry) is not None else group_of(entry)
+    if entry.proposal is None or entry.proposal.format != ANY_FORMAT:
+        return group_of(entry)
+    # The branch has no version after the one that its deletion makes. A tag makes no version.
+    return ALONE if deletes_branch(entry) else None
 
 
 def _is_full(entries: int, size: int, limits: Limits | None) -> bool:

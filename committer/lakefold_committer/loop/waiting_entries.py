@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakefold_committer.states.charts import BACKLOG
+from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _COMPACT_AT = 65_536
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Waiting:
     """An entry in memory, with the message that it came in. `memory`: see `Reread`."""
 
@@ -76,14 +77,14 @@ class EntriesInMemory:
     def append(self, waiting: Waiting, now: float) -> None:
         """Adds an entry at the end."""
         self._entries.append(waiting)
-        self._count([waiting])
+        self._count(1, waiting.entry.size, waiting.memory)
         if self._watched is None:
             self._watched = (waiting.offset, now)
 
     def take_first(self) -> Waiting:
         """Removes the first entry and returns it."""
         waiting = self._entries.popleft()
-        self._count([waiting], -1)
+        self._count(-1, -waiting.entry.size, -waiting.memory)
         if self._watched is not None and waiting.offset >= self._watched[0]:
             self._watched = None
         return waiting
@@ -91,7 +92,7 @@ class EntriesInMemory:
     def put_before(self, group: Sequence[Waiting]) -> None:
         """Adds entries that come before all others."""
         self._entries.extendleft(reversed(group))
-        self._count(group)
+        self._count(len(group), _bytes_of(group), _memory_of(group))
 
     def take_rest(self, keep: Limits | None) -> Sequence[Waiting]:
         """Removes all entries but one group within the limits `keep`, and returns them."""
@@ -103,7 +104,7 @@ class EntriesInMemory:
                     break
                 count += 1
         rest = [self._entries.pop() for _ in range(len(self._entries) - count)][::-1]
-        self._count(rest, -1)
+        self._count(-len(rest), -_bytes_of(rest), -_memory_of(rest))
         if rest and self._watched is not None and self._watched[0] >= rest[0].offset:
             self._watched = None
         return rest
@@ -112,13 +113,20 @@ class EntriesInMemory:
         """Returns for how many seconds, at least, an entry has been waiting here for its group."""
         return 0.0 if self._watched is None else now - self._watched[1]
 
-    def _count(self, entries: Sequence[Waiting], sign: int = 1) -> None:
-        """Counts entries that were added (`sign` 1) or removed (-1)."""
-        size = sign * sum(waiting.entry.size for waiting in entries)
+    def _count(self, entries: int, size: int, memory: int) -> None:
+        """Counts entries that were added, or removed if the numbers are negative."""
         self.size += size
-        self._load.entries += sign * len(entries)
+        self._load.entries += entries
         self._load.size += size
-        self._load.memory += sign * sum(waiting.memory for waiting in entries)
+        self._load.memory += memory
+
+
+def _bytes_of(entries: Iterable[Waiting]) -> int:
+    return sum(waiting.entry.size for waiting in entries)
+
+
+def _memory_of(entries: Iterable[Waiting]) -> int:
+    return sum(waiting.memory for waiting in entries)
 
 
 class Offsets:
