@@ -5,6 +5,7 @@ Promises: rolled-back-batches, older-batches, different-content (docs/operations
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -198,6 +199,21 @@ def test_without_a_committer_the_batch_says_so_and_may_come_again(
     bench.fold()
     assert isinstance(bench.put(0, rows(1), timeout_s=5.0), Duplicate)
     assert bench.numbers() == [1]
+
+
+def test_without_an_outcome_a_table_that_another_client_has_replaced_is_said_to_be_bound_to_no_log(
+    bench: WritingBench,
+) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
+    with pytest.raises(RetryError, match="no outcome within 0.5 s for batch 1") as caught:
+        bench.put(1, rows(2), timeout_s=0.5)
+    assert "adopt" not in caught.value.hint
+    shutil.rmtree(bench.table)
+    lance.write_dataset(pa.table(rows(3).rows), bench.table)
+    with pytest.raises(RetryError, match="no outcome within 0.5 s for batch 1") as caught:
+        bench.put(1, rows(2), timeout_s=0.5)
+    assert "if another client has replaced it, `lakefold adopt` binds it again" in caught.value.hint
 
 
 def test_a_batch_without_rows_is_not_sent_and_its_number_stays_free(bench: WritingBench) -> None:

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
-from lakefold_ingest.writing.evolution import NO_OUTCOME, with_columns_of
+from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
 from lakefold_ingest.writing.log_client import (
     Answer,
     LogClient,
@@ -95,7 +95,6 @@ _ROLLED_BACK = (
     OptionName("on_rolled_back"),
     '="skip", to leave the rows out',
 )
-_NO_ANSWER = f"{NO_OUTCOME}the same batch may be run again, it is folded once"
 
 
 def put_batch(
@@ -364,7 +363,7 @@ class StartedBatch:
             key = replace(key, own_uuid=BUILT_IN.uuid_of(envelope))
         folded = None if view is None else view.folded(key)
         if view is None or folded is None:
-            raise _no_answer(self._settings, answer, str(self.key))
+            raise _no_answer(self._settings, answer, str(self.key), view)
         proposal = BUILT_IN.proposal(envelope)
         return _compared(view, self.key, folded, "" if proposal is None else proposal.content())
 
@@ -467,7 +466,7 @@ def open_or_create(
     if view is not None:
         return view
     if result is None:
-        raise _no_answer(settings, answer, "the creation of the table")
+        raise _no_answer(settings, answer, "the creation of the table", view)
     raise RetryError(
         f"the creation of the table ended as {result}, but there is no table",
         where=settings.table,
@@ -502,9 +501,10 @@ def _client(settings: WriteSettings) -> LogClient:
     return open_client(settings.kafka, settings.topics, settings.timeout_s)
 
 
-def _no_answer(settings: WriteSettings, answer: Answer, what: str) -> RetryError:
+def _no_answer(settings: WriteSettings, answer: Answer, what: str, view: View | None) -> RetryError:
     message = f"no outcome within {settings.timeout_s:g} s for {what} at {answer.position}"
-    return RetryError(message, where=settings.table, hint=_NO_ANSWER)
+    hint = f"{no_outcome_hint(view)}the same batch may be run again, it is folded once"
+    return RetryError(message, where=settings.table, hint=hint)
 
 
 def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:

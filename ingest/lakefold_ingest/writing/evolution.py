@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("lakefold")
 ATTEMPTS = 100
 """How often the proposal is built at most. One attempt takes some tens of milliseconds."""
-NO_OUTCOME = "see with `lakefold status` that a committer runs and whether the table is parked; "
-"""What to do about a proposal without an outcome."""
+_NO_OUTCOME = "see with `lakefold status` that a committer runs and whether the table is parked; "
+_UNBOUND = "the table is bound to no log: if another client has replaced it, `lakefold adopt` binds it again; "
 
 
 class EvolutionLog(Protocol):
@@ -110,13 +110,18 @@ def with_columns_of(
             raise RetryError(
                 f"no outcome within {settings.timeout_s:g} s for {change.text} at {answer.position}",
                 where=view.uri,
-                hint=f"{NO_OUTCOME}the same batch may be run again, it changes no column twice",
+                hint=f"{no_outcome_hint(view)}the same batch may be run again, it changes no column twice",
             )
     raise RetryError(
         f"the changed columns were refused {len(refusals)} times, the last time because {refusals[-1]}",
         where=view.uri,
         hint="others change the table meanwhile; run the batch again when they write less often",
     )
+
+
+def no_outcome_hint(view: View | None) -> str:
+    """Returns what to do about a proposal without an outcome. `view`: the table as it is now."""
+    return _NO_OUTCOME if view is None or view.bound is not None else _UNBOUND + _NO_OUTCOME
 
 
 def changed_schema(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
