@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 import lakefold
+from lakefold_ingest.rows.staged_rows import staged_path
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_maintenance.delta.unnamed import is_unique
@@ -287,6 +288,7 @@ def test_files_that_are_not_the_tables_stay(tmp_path: Path) -> None:
         f"part-1-{unique}-c000.parquet",
         f"p=1/part-{unique}.snappy.parquet",
         f"ab/deletion_vector_{unique}.bin",
+        staged_path(),
     ]
     for name in (*stays, *goes):
         (world.path / name).parent.mkdir(exist_ok=True)
@@ -296,9 +298,9 @@ def test_files_that_are_not_the_tables_stay(tmp_path: Path) -> None:
     orphan.write_bytes(b"")
     write_deltalake(world.path / "inner", lakefold.open(world.path).to_arrow())
     inner = stored(world)
-    assert [is_unique(name) for name in (*stays, *goes)] == [False] * 4 + [True] * 3
+    assert [is_unique(name) for name in (*stays, *goes)] == [False] * 4 + [True] * 4
     upkeep = around.upkeep(compaction="false")
-    assert around.rounds(upkeep, WEEK, NOTICE) == [(0, 0), (0, 0), (0, 4)]
+    assert around.rounds(upkeep, WEEK, NOTICE) == [(0, 0), (0, 0), (0, 5)]
     assert not orphan.exists()
     assert not any((world.path / name).exists() for name in goes)
     assert all((world.path / name).exists() for name in stays)

@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 _UNIQUE: Final = re.compile(rf"(?:.*[/_.-])?(?:[^/]*[-_])?{UUID}[^/]*\.(?:parquet|bin)")
+_STAGED: Final = re.compile(r"data/[0-9a-f]{32}_staged\.lance")
+"""Rows that a task of Spark's left to its driver, in tables of any format."""
 _TABLES: Final = tuple(each.folder for each in BUILT_IN)
 """The folders by which a table is known."""
 
 
 def is_unique(path: str) -> bool:
     """Returns whether a path is that of a file with rows, or a deletion vector, with a UUID in its name."""
-    return _UNIQUE.fullmatch(path) is not None and not is_hidden(path)
+    is_random = _UNIQUE.fullmatch(path) or _STAGED.fullmatch(path)
+    return is_random is not None and not is_hidden(path)
 
 
 def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) -> UnnamedPaths:
