@@ -73,7 +73,7 @@ class RunBatch:
                     "give each query its own ",
                     APP_ID,
                     f"; with another one this query begins with batch {self.key.batch_id}, ",
-                    "whose rows are added then; rows of the first batch after its start may be missing as well",
+                    "whose rows are added then; those of the first batch after its start may be missing",
                 ),
             )
 

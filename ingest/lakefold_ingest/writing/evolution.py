@@ -46,7 +46,7 @@ LOGGER = logging.getLogger("lakefold")
 ATTEMPTS = 100
 """How often the proposal is built at most. One attempt takes some tens of milliseconds."""
 _NO_OUTCOME = "see with `lakefold status` that a committer runs and whether the table is parked; "
-_UNBOUND = "the table is bound to no log: if another client has replaced it, `lakefold adopt` binds it again; "
+_UNBOUND = "the table is bound to no log: if another client has replaced it, bind it by `lakefold adopt`; "
 
 
 class EvolutionLog(Protocol):
