@@ -267,6 +267,13 @@ def test_a_consumer_is_set_and_its_lag_shown(source: Source) -> None:
     assert pinned(source) == 5
 
 
+def test_versions_that_are_gone_count_as_not_read(source: Source) -> None:
+    """Other clients clean up without regard to consumers."""
+    Consumers(source).set(NAME, Cursor("", "", 2))
+    remove(source, 1, 3, 4)
+    assert [lag.versions for lag in lags(source)] == [4]
+
+
 def test_a_consumer_of_a_branch_that_is_gone_is_still_listed(source: Source) -> None:
     tail_of(source, 2, consumer=NAME)
     path = f"{FOLDER}/{NAME}.json"

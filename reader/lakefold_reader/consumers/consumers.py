@@ -12,7 +12,6 @@ import json
 import os
 import re
 import socket
-from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -315,9 +314,10 @@ def _numbers(source: Source, branch: str) -> list[int]:
 
 
 def _unread(consumer: Consumer, numbers: list[int]) -> int | None:
-    if consumer.at is None:
+    """Returns how many versions came after what a consumer has read, also those that were removed since."""
+    if consumer.at is None or not numbers:
         return len(numbers) or None
-    return len(numbers) - bisect_right(numbers, consumer.version) if numbers else None
+    return max(0, numbers[-1] - consumer.version)
 
 
 def consumers(
