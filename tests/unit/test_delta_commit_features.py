@@ -20,6 +20,7 @@ from lakefold_reader.delta.row_tracking import kept_columns
 from lakefold_table.delta.commit_head import MARKS_DOMAIN
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
 from lakefold_table.delta.table_features.row_tracking import DOMAIN, MATERIALIZED, PRESERVED
+from lakefold_table.durations import DAY_MS
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.formats import BUILT_IN
@@ -326,8 +327,13 @@ def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) ->
     assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())
 
 
-@pytest.mark.parametrize("proposed", [5, None, 1_800_000_000_000])
-def test_files_are_removed_no_earlier_than_the_log_says(log: Log, proposed: int | None) -> None:
+@pytest.mark.parametrize(
+    ("proposed", "dated"),
+    [(5, 0), (None, 0), (1_700_000_001_000, 1000), (1_800_000_000_000, DAY_MS), (2**63 - 1, DAY_MS)],
+)
+def test_files_are_removed_when_the_log_says_or_at_most_a_day_later(
+    log: Log, proposed: int | None, dated: int
+) -> None:
     log.fold(log.file("a.parquet", 1))
     gone = remove("a.parquet")
     gone["remove"]["deletionTimestamp"] = proposed
@@ -335,7 +341,7 @@ def test_files_are_removed_no_earlier_than_the_log_says(log: Log, proposed: int 
     removal.proposed_at.FromMilliseconds(1_700_000_000_000)
     assert log.table.fold(removal, log=LOG_ID) == [Committed(2, rows_deleted=1)]
     (removed,) = log.commit(2)["remove"]
-    assert removed["deletionTimestamp"] == max(1_700_000_000_000, proposed or 0)
+    assert removed["deletionTimestamp"] == 1_700_000_000_000 + dated
 
 
 def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:

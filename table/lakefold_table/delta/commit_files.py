@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
+from lakefold_table.delta.json_text import LONGEST
 from lakefold_table.delta.record_counts import record_count
+from lakefold_table.durations import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,6 +102,19 @@ class CommitFiles:
     def removed(self) -> Mapping[str, RemoveFile]:
         """The files that the version removes, as they were in the version before, by path."""
         return self._removes
+
+    def removed_at(self, time_ms: int, *, is_dated: bool) -> list[RemoveFile]:
+        """Returns the actions of the removed files in a commit of this time, in milliseconds since 1970.
+
+        Readers may have opened the version before until now, whenever a removal was proposed. A time that is
+        more than a day later is not one that a clock gave: the file would never be cleaned up.
+        `is_dated`: the log gave the time. Files of proposals may lack it, then theirs count.
+        """
+        latest_ms = time_ms + DAY_MS if is_dated else LONGEST
+        dated = (
+            (file, min(max(time_ms, file.deleted_ms or 0), latest_ms)) for file in self._removes.values()
+        )
+        return [replace(file, deleted_ms=deleted_ms) for file, deleted_ms in dated]
 
     def readds(self, files: Iterable[AddFile]) -> bool:
         """Returns whether one of these was removed by this version, with the same deletion vector."""

@@ -532,9 +532,8 @@ class DeltaDraft:
         for proposal in proposals:
             once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
-        # Readers may have opened the version before until now, whenever the removal was proposed.
-        removed = self._files.removed.values()
-        removes = [replace(file, deleted_ms=max(time_ms, file.deleted_ms or 0)) for file in removed]
+        is_dated = all(entry.time_us > 0 for entry, _ in self._accepted)
+        removes = self._files.removed_at(time_ms, is_dated=is_dated)
         adds = list(self._files.added.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
