@@ -165,6 +165,8 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "Row Tracking": (
         ("files have `numRecords`", "needs row ids", _COMMITS),
         ("no statistics use up the row ids", "more than a file can have", _HOSTILE),
+        ("ids of new columns are above it", "which is not above", _RULES),
+        ("names of new columns in files are new", "of another one", _RULES),
         ("without it new files have none", "but the table lacks the feature rowTracking", _COMMITS),
         ("no row id is above 2^63 - 1", "no row ids are left after", _HOSTILE),
         ("a committer gives row ids", "", f"{_COMMITS}::test_files_get_row_ids_in_their_order"),

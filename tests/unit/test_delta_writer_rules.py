@@ -103,6 +103,7 @@ def begin(table: Table, made: Members, *files: Members) -> None:
 
 LIST = {"type": "array", "elementType": "long", "containsNull": True}
 LISTS = {"type": "array", "elementType": LIST, "containsNull": True}
+MAPPED_TO_3 = MAPPED | {"delta.columnMapping.maxColumnId": "3"}
 CHANGES: dict[str, tuple[Members, Members, str]] = {
     "a new default": (described(X), described(X, field("y", CURRENT_DEFAULT="1")), "'y' has CURRENT_DEFAULT"),
     "a default of a column": (described(X), described(field("x", CURRENT_DEFAULT="1")), ""),
@@ -125,6 +126,21 @@ CHANGES: dict[str, tuple[Members, Members, str]] = {
         "the new column 's.b' is NOT NULL",
     ),
     "a new struct with such a field": (described(X), described(X, struct(required("b"))), ""),
+    "the id of a dropped column": (
+        described(mapped("x", 1), **MAPPED),
+        described(mapped("x", 1), mapped("z", 2), **MAPPED),
+        "the new column 'z' has the delta.columnMapping.id 2, which is not above 2",
+    ),
+    "the name in files of a dropped column": (
+        described(mapped("x", 1), mapped("y", 2), **MAPPED),
+        described(mapped("x", 1), mapped("z", 3, physical="c2"), **MAPPED_TO_3),
+        "the new column 'z' has the delta.columnMapping.physicalName of another one",
+    ),
+    "a new column with a new id": (
+        described(mapped("x", 1), mapped("y", 2), **MAPPED),
+        described(mapped("x", 1), mapped("z", 3), **MAPPED_TO_3),
+        "",
+    ),
     "a dropped column of a constraint": (
         described(mapped("x", 1), mapped("y", 2), **MAPPED, **{"delta.constraints.c": "CAST(x AS INT) > 0"}),
         described(mapped("y", 2), **MAPPED, **{"delta.constraints.c": "CAST(x AS INT) > 0"}),

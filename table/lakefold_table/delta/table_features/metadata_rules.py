@@ -276,11 +276,31 @@ def _unfit_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]
             yield from _unfit_column(column, kept[column.path], before, after)
         elif not before.maps_columns:
             yield f"the column {column.name!r} is gone"
+    yield from _unfit_new_columns(before, after)
+
+
+def _unfit_new_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]:
     # A column that had no values is null in each row, whatever its new fields require.
     empty = {now.path for column, now in columns_of_both(before, after) if column.kinds[0] in NO_VALUES}
     for column in new_columns(before, after):
         if not column.may_be_null and column.path[:-1] not in empty:
             yield f"the new column {column.name!r} is NOT NULL"
+        if before.maps_columns:
+            yield from _reused(column, before)
+
+
+def _reused(column: SchemaColumn, before: TableMetadata) -> Iterator[str]:
+    """Yields what a new column shares with one that went: it would have its values in older files."""
+    columns = all_columns(before)
+    if not all(is_long(each.keys.get(MAPPED_ID)) for each in columns):
+        # Another client has written ids that are none, which a proposal may correct.
+        return
+    number, highest = column.keys.get(MAPPED_ID), number_of(before.configuration.get(HIGHEST_ID) or "0")
+    if is_long(number) and highest is not None and number <= highest:
+        yield f"the new column {column.name!r} has the {MAPPED_ID} {number}, which is not above {highest}"
+    stored = {(*each.path[:-1], each.physical) for each in columns}
+    if (*column.path[:-1], column.physical) in stored:
+        yield f"the new column {column.name!r} has the {PHYSICAL_NAME} of another one"
 
 
 def _unfit_column(
