@@ -39,6 +39,7 @@ _HOSTILE: Final = "unit/test_delta_hostile.py"
 _STATISTICS: Final = "unit/test_delta_statistics_types.py"
 _MALFORMED: Final = "unit/test_delta_malformed.py"
 _CLUSTERED: Final = "unit/test_delta_clustering.py"
+_FILES: Final = "unit/test_delta_proposed_files.py"
 _SHARED: Final = "unit/test_delta_sharing.py::test_proposals_share_a_commit_only_if_nothing_in_it_contradicts"
 _CHECKED: Final = (
     "unit/test_delta_dependent_expressions.py::"
@@ -47,6 +48,7 @@ _CHECKED: Final = (
 _WRITTEN: Final = "oracle/test_delta_writing.py::test_constraints_hold_for_each_row"
 _GENERATED: Final = "oracle/test_delta_writing.py::test_what_can_not_be_written_is_named_before_a_file_is"
 _IDENTITY: Final = "unit/test_delta_features.py::test_identity_columns_are_refused_if_there_is_one"
+_DATED: Final = f"{_COMMITS}::test_files_are_removed_when_the_log_says_or_at_most_a_day_later"
 _GROWING: Final = f"{_COMMITS}::test_times_in_commits_grow_whatever_the_log_says"
 _DESCRIBED: Final = f"{_RULES}::test_a_removed_file_is_described_as_the_table_does"
 _SINCE: Final = f"{_COMMITS}::test_since_when_commits_say_their_times_stays"
@@ -102,11 +104,22 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ),
         ("removed files are in the table", "is not in the table", _FORMAT),
         ("their actions have their size and values of partitions: a committer sees to that", "", _DESCRIBED),
+        ("their actions have a time that passes: a committer sees to that", "", _DATED),
+        (
+            "files that stay keep their values of partitions",
+            "gets other values of the partition columns",
+            _FILES,
+        ),
+        ("and the number of their rows", "by its statistics, and gets", _FILES),
+        ("their statistics stay as right as they were", "and the type of the column is", _FILES),
         ("files with dataChange false are in the table", "dataChange false", _FORMAT),
         ("or have rows of removed ones", "rows are added with dataChange false", _MOVED),
         ("all rows of which are kept", "rows are removed with dataChange false", _MOVED),
     ),
-    "Data Files": (("names are unique, however they are escaped", "in the table already", _FORMAT),),
+    "Data Files": (
+        ("names are unique, however they are escaped", "in the table already", _FORMAT),
+        ("also beside absolute paths", "is in the table already, as", _FILES),
+    ),
     "Protocol Evolution": (
         ("no feature and no version is taken away", "takes the feature", _FORMAT),
         ("features are in both lists, if readers must know them", "must know the feature", _METADATA),
@@ -152,6 +165,8 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("ids have 32 bits", "beyond 32 bits", _METADATA),
         ("`maxColumnId` is no lower than any id", "but a column has the id", _METADATA),
         ("`maxColumnId` never goes back", "goes back from 2 to 1", _METADATA),
+        ("ids of new columns are above it", "which is not above", _RULES),
+        ("names of new columns in files are new", "of another one", _RULES),
         ("names in files that stay stay", "gets another delta.columnMapping", _METADATA),
         ("with such files `none` becomes `name` at most", "delta.columnMapping.mode changes from", _METADATA),
     ),
@@ -165,12 +180,10 @@ _BY_SECTION: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "Row Tracking": (
         ("files have `numRecords`", "needs row ids", _COMMITS),
         ("no statistics use up the row ids", "more than a file can have", _HOSTILE),
-        ("ids of new columns are above it", "which is not above", _RULES),
-        ("names of new columns in files are new", "of another one", _RULES),
         ("without it new files have none", "but the table lacks the feature rowTracking", _COMMITS),
         ("no row id is above 2^63 - 1", "no row ids are left after", _HOSTILE),
         ("a committer gives row ids", "", f"{_COMMITS}::test_files_get_row_ids_in_their_order"),
-        ("all files have ids when it is enabled", "has no row ids", _COMMITS),
+        ("all files have ids and commit versions when it is enabled", "has no row ids", _COMMITS),
         ("then columns of ids have names", "needs the property", _COMMITS),
         ("columns of ids keep their names", "changes from", _COMMITS),
     ),

@@ -93,6 +93,9 @@ retryable: built again on the newest version, the proposal may pass.
 
 A proposal without a read version is compared with nothing: it only adds files, or creates the table.
 
+`read_files` are paths as in the table's log. A proposal is Invalid that names a file which the table has not
+had since its read version: no rule would notice what becomes of the file that is meant.
+
 `read_predicates` are conditions of Delta's SQL. A file counts as read if any of them can be true for a row of
 it. That is decided by the file's values of the partition columns, and by its statistics. Understood are
 comparisons of a column with a constant, `IN`, `BETWEEN`, `IS NULL`, `<=>`, `AND`, `OR` and `NOT`, for

@@ -231,6 +231,25 @@ def test_row_tracking_is_enabled_only_if_every_file_has_ids(tmp_path: Path) -> N
     assert isinstance(result, Committed)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced", "added again"])
+def test_row_tracking_is_enabled_together_with_ids_for_the_files(tmp_path: Path, how: str) -> None:
+    log = Log(tmp_path / "t")
+    # It has an id, and no commit version.
+    file = log.file("x.parquet", 1, 2)
+    theirs = {"add": {**file["add"], "baseRowId": 0}}
+    (log.table.path / "_delta_log" / f"{1:020}.json").write_bytes(text([theirs]))
+    enabled = metadata(**{TRACKS: "true"}, **KEPT)
+    (result,) = log.fold(enabled, read=1)
+    assert isinstance(result, Invalid)
+    assert "'x.parquet' has no row ids" in result.message
+    again = {"add": {**file["add"], "dataChange": False}}
+    gone = remove("x.parquet")
+    changes = {"removed": [gone], "replaced": [gone, log.file("y.parquet", 3)], "added again": [again]}
+    (result,) = log.fold(enabled, *changes[how], read=1)
+    assert isinstance(result, Committed), result
+    assert all(each["defaultRowCommitVersion"] == 2 for each in log.commit(2).get("add", []))
+
+
 def test_a_table_without_files_also_names_the_columns_of_row_ids(tmp_path: Path) -> None:
     new = Table(tmp_path / "new")
     (result,) = new.fold(

@@ -24,8 +24,13 @@ from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.merge_deletions import RebasedFiles, rebased
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
-from lakefold_table.delta.proposed_files import files_fault
-from lakefold_table.delta.row_changes.vectors import false_vector
+from lakefold_table.delta.proposed_files import (
+    TableFiles,
+    files_fault,
+    reads_fault,
+    stored_fault,
+    vectors_fault,
+)
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
@@ -38,7 +43,6 @@ from lakefold_table.delta.table_features.commit_times import (
 )
 from lakefold_table.delta.table_features.dependent_expressions import adds_check, dependent_fault
 from lakefold_table.delta.table_features.metadata_rules import (
-    DELETION_VECTORS,
     default_fault,
     keeping_files,
     replaced_fault,
@@ -163,10 +167,12 @@ class DeltaDraft:
             return fitted
         changed = fitted.adds is not proposal.adds or fitted.removes is not proposal.removes
         committed = with_files(proposal, fitted.adds, fitted.removes) if changed else proposal
+        files = TableFiles(entry.envelope.table, self._files.file, self._rules_after(proposal))
+        tombstones = {} if self._snapshot is None else self._snapshot.tombstones
         refused = (
-            files_fault(committed, self._files.file)
-            or self._new_vector(proposal)
-            or self._missing(proposal)
+            files_fault(committed, files)
+            or vectors_fault(proposal, files, tombstones)
+            or stored_fault(proposal, self._observed)
             or self._without_ids(committed)
         )
         if refused is not None:
@@ -239,16 +245,14 @@ class DeltaDraft:
         if proposal.begins_table:
             message = f"the table exists, its newest version is {max(self.version - 1, 0)}"
             return Rejected(Conflict(retryable=True, message=message, other_version=max(self.version - 1, 0)))
-        then = rules
-        if proposal.protocol is not None or proposal.metadata is not None or proposal.domains:
-            protocol, metadata = proposal.protocol or rules.protocol, proposal.metadata or rules.metadata
-            then = table_rules(protocol, metadata, [*self._domains(), *proposal.domains])
+        then = self._rules_after(proposal)
         fault = proposal_fault(proposal, then) or self._change_fault(proposal, rules, then)
         if fault is not None and not self._has_other_rules(proposal):
             return fault
         conflict = self._conflict(proposal, rules.metadata, fault)
         if conflict is None and fault is not None and self._is_clustered_since(proposal):
             conflict = Rejected(Conflict(retryable=True, message=f"{fault.message}; {BUILD_AGAIN}"))
+        fault = fault or self._reads_fault(proposal)
         return conflict or fault or self._unfit_metadata(proposal, rules.metadata)
 
     def _has_other_rules(self, proposal: DeltaTableProposal) -> bool:
@@ -281,13 +285,14 @@ class DeltaDraft:
         if fault is None and after is not before:
             fault = metadata_fault(before, after)
         if fault is None and proposal.metadata is not None:
-            fault = self._untracked(before, after)
+            fault = self._untracked(proposal, before, after)
         begins = has_commit_times(after.protocol, after.metadata)
         if fault is None and begins and not has_commit_times(before.protocol, before.metadata):
             fault = begins_too_late(self._before_ms())
         if fault is None and before.clustering != after.clustering:
-            removed = {file.path for file in proposal.removes}
-            fault = clustering_fault(before, after, self._stored_files(besides=removed))
+            # Files that come are judged with the proposal. Those that stay may get another deletion vector.
+            judged = {file.path for file in proposal.removes} ^ {file.path for file in proposal.adds}
+            fault = clustering_fault(before, after, self._stored_files(besides=judged))
         return fault
 
     def _unfit_metadata(
@@ -322,10 +327,20 @@ class DeltaDraft:
         files = {} if self._snapshot is None else self._snapshot.files
         return (files[path] for path in files if path not in besides)
 
-    def _untracked(self, before: TableRules, after: TableRules) -> Invalid | None:
+    def _untracked(
+        self, proposal: DeltaTableProposal, before: TableRules, after: TableRules
+    ) -> Invalid | None:
         """Returns why row tracking can't be enabled, or None if it can, or is not to be."""
         is_enabled = enables_row_tracking(before.metadata, after.metadata)
-        return row_tracking_fault(after, self._stored_files()) if is_enabled else None
+        # Files that are added again get row ids, those that go need none.
+        named = {file.path for file in proposal.adds} | {file.path for file in proposal.removes}
+        return row_tracking_fault(after, self._stored_files(besides=named)) if is_enabled else None
+
+    def _reads_fault(self, proposal: DeltaTableProposal) -> Invalid | None:
+        """Returns which file a proposal can't have read, or None."""
+        if proposal.based_on is None or self._state is None:
+            return None
+        return reads_fault(proposal, self._files, self._state.since(proposal.based_on))
 
     def _fitted(self, proposal: DeltaTableProposal) -> RebasedFiles | Rejected | Invalid | None:
         """Returns the files of a proposal as they fit to rows that were deleted or moved meanwhile."""
@@ -351,6 +366,16 @@ class DeltaDraft:
         if self._rules is None:
             self._rules = table_rules(*self._protocol_and_metadata(), self._domains())
         return self._rules
+
+    def _rules_after(self, proposal: DeltaTableProposal) -> TableRules:
+        """Returns the rules of the table after a proposal, which may be the one that creates it."""
+        protocol, metadata = proposal.protocol, proposal.metadata
+        if protocol is None and metadata is None and not proposal.domains:
+            return self._present()
+        if protocol is None or metadata is None:
+            before = self._present()
+            protocol, metadata = protocol or before.protocol, metadata or before.metadata
+        return table_rules(protocol, metadata, [*self._domains(), *proposal.domains])
 
     def _domains(self) -> list[DomainMetadata]:
         """Returns the domains of the table for the next proposal; of one domain the last counts."""
@@ -413,34 +438,6 @@ class DeltaDraft:
         encoded = self.metadata.get(APP + app)
         theirs = batch_of_others(action, None if encoded is None else AppMark.decode(encoded))
         return theirs is not None and batch <= theirs
-
-    def _new_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
-        """Returns which file gets a deletion vector although the table's writers may make none, or None."""
-        vectors = [file for file in proposal.adds if file.deletion_vector is not None]
-        if not vectors or self._present().writes_vectors or proposal.restores:
-            return None
-        tombstones = {} if self._snapshot is None else self._snapshot.tombstones
-        for added in vectors:
-            present = self._files.file(added.path)
-            # RESTORE brings back a file with the vector that it had.
-            is_known = added.key in tombstones
-            if not is_known and (present is None or present.key != added.key):
-                message = f"{added.path!r} gets a deletion vector, but {DELETION_VECTORS} is not true"
-                return Invalid(message, "set the property first, or write the file again without the rows")
-        return None
-
-    def _missing(self, proposal: DeltaTableProposal) -> Invalid | None:
-        """Returns which file of a proposal is missing or has another size, or None."""
-        for path, size in proposal.files.items():
-            if path not in self._observed.sizes:
-                continue
-            stored = self._observed.sizes[path]
-            if stored is None:
-                return Invalid(f"the file {path!r} does not exist", "write all files before you propose them")
-            if size is not None and stored != size:
-                message = f"the file {path!r} has {stored} bytes, its action says {size}"
-                return Invalid(message, "write the file completely, and give its size")
-        return false_vector(zip(proposal.adds, proposal.statistics, strict=True), self._observed.contents)
 
     @cached_property
     def _ids(self) -> RowIds:

@@ -7,6 +7,7 @@ files of other tables.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from lakefold_table.errors import DamagedError
@@ -31,6 +32,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9._~/=-]*")
 """A path that each client writes so, but for `=`."""
 _RESERVED: Final = "/=!$&'()*+,;:@"
 """What may be in the path of a URI with and without an escape."""
+_BEGINNINGS: Final = {"file": ("", "file:", "file://"), "s3": ("s3://", "s3a://")}
+"""How clients begin the absolute paths of files, by the scheme of the table's URI."""
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 
 
@@ -72,14 +75,36 @@ def unescaped(encoded: str) -> str:
     return "" if match is None else match[0]
 
 
-def other_spellings(encoded: str) -> set[str]:
-    """Returns how else clients write the path of this file (Delta fact 3.2): they escape other characters."""
+def other_spellings(encoded: str, table: str = "") -> set[str]:
+    """Returns how else clients write the path of this file (Delta fact 3.2): they escape other characters.
+
+    `table`: the table's canonical URI, if its files may also be named by absolute paths. Raises `ValueError`
+    if the path is not percent-encoded.
+    """
+    roots = _roots(table)
+    within = next((encoded.removeprefix(root) for root in roots if encoded.startswith(root)), encoded)
+    relative = {within, *_escaped_otherwise(within)}
+    return {*relative, *(f"{root}{path}" for root in roots for path in relative)} - {encoded}
+
+
+@lru_cache(256)
+def _roots(table: str) -> tuple[str, ...]:
+    """Returns how the absolute path of a file of the table begins; nothing if the table has no URI."""
+    scheme, _, root = table.partition("://")
+    if not root:
+        return ()
+    spellings = sorted({root, decode_percent(root), *_escaped_otherwise(root)})
+    beginnings = _BEGINNINGS.get(scheme, (f"{scheme}://",))
+    return tuple(f"{beginning}{path}/" for beginning in beginnings for path in spellings)
+
+
+def _escaped_otherwise(encoded: str) -> set[str]:
     if _PLAIN.fullmatch(encoded):
-        return {encoded.replace("=", "%3D")} - {encoded}
+        return {encoded.replace("=", "%3D")}
     path = decode_percent(encoded)
     escaped = {encode_percent(path, kept) for kept in ("/", "/=", _RESERVED)}
     in_java = _NOT_IN_JAVA.sub(lambda match: encode_percent(match[0]), path)
-    return {*escaped, in_java} - {encoded}
+    return {*escaped, in_java}
 
 
 def hidden_part(path: str) -> str:

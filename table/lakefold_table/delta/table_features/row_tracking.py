@@ -139,5 +139,6 @@ def says_preserved(info: CommitInfo) -> bool | None:
 
 
 def without_ids(files: Iterable[AddFile]) -> str:
-    """Returns the path of a file that has no row ids, empty if all have some."""
-    return next((file.path for file in files if file.base_row_id is None), "")
+    """Returns the path of a file without row ids or commit version, empty if all have both."""
+    lacking = (each for each in files if None in (each.base_row_id, each.default_row_commit_version))
+    return next((file.path for file in lacking), "")
