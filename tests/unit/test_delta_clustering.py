@@ -128,6 +128,14 @@ def test_all_files_need_statistics_of_a_column_that_is_added(table: Table) -> No
     ].replace('["x"], ["s", "y"]', "")
 
 
+def test_a_column_is_added_together_with_statistics_of_it(table: Table) -> None:
+    table.fold(table.propose(stored(table, "a.parquet", x=0)), log=log_id(2))
+    again = stored(table, "a.parquet", x=0, s={"y": 1})
+    again["add"]["dataChange"] = False
+    (made,) = table.fold(table.propose(clustered(["x"], ["s", "y"]), again, read=1), log=log_id(3))
+    assert isinstance(made, Committed), made
+
+
 def test_a_table_with_partitions_does_not_get_the_feature(tmp_path: Path) -> None:
     table = Table(tmp_path / "t")
     partitioned, features = described(by=("x",)), protocol_with("clustering", "domainMetadata")
