@@ -363,6 +363,12 @@ def test_files_are_removed_when_the_log_says_or_at_most_a_day_later(
     assert removed["deletionTimestamp"] == 1_700_000_000_000 + dated
 
 
+def test_a_removal_keeps_its_time_if_the_log_has_none(log: Log) -> None:
+    log.fold(log.file("a.parquet", 1))
+    assert log.fold(remove("a.parquet", at=1_800_000_000_000), read=1) == [Committed(2, rows_deleted=1)]
+    assert log.commit(2)["remove"][0]["deletionTimestamp"] == 1_800_000_000_000
+
+
 def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:
     log = Log(tmp_path / "t", **{TIMES: "true", "delta.checkpointInterval": "2"})
     for version in (1, 2, 3):
