@@ -108,11 +108,17 @@ class LakefoldError(Exception):
 
 @contextmanager
 def options_named(names: Mapping[str, str]) -> Iterator[None]:
-    """Has errors of the block show options by the names by which a user gave them: `names` by Python's."""
+    """Has errors of the block show options by the names by which a user gave them: `names` by Python's.
+
+    So do the errors that they name as their causes, which a traceback shows as well.
+    """
     try:
         yield
     except LakefoldError as error:
-        error.names = names
+        cause: BaseException | None = error
+        while isinstance(cause, LakefoldError):
+            cause.names = names
+            cause = cause.__cause__
         raise
 
 

@@ -74,6 +74,13 @@ def test_a_verb_names_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "when_" not in said
 
 
+def test_the_cause_of_an_error_names_options_as_the_error_does() -> None:
+    cause = InvalidError((OptionName("order_by"), " has no value"))
+    with pytest.raises(InvalidError, match="a batch fails") as raised, options_named(SPARK_NAMES):
+        raise InvalidError("a batch fails") from cause
+    assert str(raised.value.__cause__) == "orderBy has no value"
+
+
 def test_only_options_are_named_and_not_columns_of_the_same_name() -> None:
     with pytest.raises(InvalidError) as raised, options_named(SPARK_NAMES):
         check_orders(pa.schema({"order_by": pa.list_(pa.int64())}))
