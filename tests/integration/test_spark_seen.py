@@ -17,7 +17,6 @@ from lakefold_table.uri import canonical
 from tests.integration.collector import attributes, running_collector
 from tests.integration.committers import SENDS_ALL_SPANS, ready_committer, running_committer
 from tests.integration.test_spark_writes import numbers, options
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +64,7 @@ def test_to_table_writes_the_table_of_its_options_and_leaves_a_name_that_has_non
         figures = {name: shown[name] for name in ("table", "kind", "version", "rows", "files")}
         assert figures == dict(zip(figures, (canonical(table), "committed", 3, 1, 1), strict=True))
         counted = f'lakefold_sink_rows_total{{app_id="{query.id}",table="{canonical(table)}"}} 1.0'
-        until(lambda: counted in scraped(port), "the batch to be counted")
+        assert counted in scraped(port)
         with pytest.raises(PySparkException, match="no table is named"):
             spark.table("noted").collect()
         spark.sql(f"create temporary view viewed using lakefold options (path '{table}')")

@@ -20,14 +20,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.registry import Collector
 
 from lakefold_ingest.spark.query_runs import notes_folder, prepare_notes
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from prometheus_client import Metric
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -63,11 +65,22 @@ class EndedBatch:
     sizes: Sequence[int]
 
 
+class _StoredBatches(Collector):
+    """Adds the batches that other processes have stored, before the sums are served."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Returns no metrics."""
+        for run_id in list(_counted):
+            _count(run_id)
+        return ()
+
+
 class SinkMetrics:
     """Sums over the batches of this process, by table and app id, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry: CollectorRegistry = CollectorRegistry()
+        self.registry.register(_StoredBatches())
         self._batches = self._counter(
             "batches_total", "Batches that ended, by kind: committed, duplicate, sent, empty, failed", "kind"
         )
@@ -140,7 +153,7 @@ _metrics = SinkMetrics()
 _served: set[MetricsAddress] = set()
 _kept: deque[EndedBatch] = deque(maxlen=MOST_KEPT)
 _counted: dict[str, int] = {}
-"""The highest batch of each run that was added of those that are stored."""
+"""The highest batch of each run that goes on which was added of those that are stored; -1 if none was."""
 
 
 def note_batch(table: str, key: Key, run_id: str | None, report: BatchReport) -> None:
@@ -225,9 +238,9 @@ def serve(address: MetricsAddress) -> None:
 def count_stored(spark: SparkSession, address: MetricsAddress) -> None:
     """Serves the sums of this process, to which batches that other processes commit are added.
 
-    These are the batches of `format("lakefold")` of all streaming queries of the session, once Spark reports
-    their progress. Raises as `serve`, and `InvalidError` if the session is one of Spark Connect, where Spark
-    reports it to another process than this one.
+    These are the batches of `format("lakefold")` of all streaming queries of the session, up to the newest
+    that has ended. Raises as `serve`, and `InvalidError` if the session is one of Spark Connect, where Spark
+    reports its queries to another process than this one.
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -242,30 +255,37 @@ def count_stored(spark: SparkSession, address: MetricsAddress) -> None:
 
     class Counting(StreamingQueryListener):
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-            pass
+            _counted.setdefault(str(event.runId), -1)
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-            _count(str(event.progress.runId), event.progress.batchId)
+            run_id = str(event.progress.runId)
+            # A query may have been started before this listener was added.
+            _counted.setdefault(run_id, -1)
+            _count(run_id)
 
         def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
             pass
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+            _count(str(event.runId))
             _counted.pop(str(event.runId), None)
 
     serve(address)
     spark.streams.addListener(Counting())
 
 
-def _count(run_id: str, batch_id: int) -> None:
-    """Adds what is stored of a run's batches up to this one, unless they were added before."""
+def _count(run_id: str) -> None:
+    """Adds what is stored of the batches of a run that goes on, unless they were added before."""
     stored = _stored(notes_folder(), run_id)
     with _lock:
-        before = _counted.get(run_id, -1)
+        highest = _counted.get(run_id)
+        if highest is None:
+            return
         for batch in stored:
-            if batch.batch_id is not None and before < batch.batch_id <= batch_id:
+            if batch.batch_id is not None and batch.batch_id > highest:
                 _metrics.note(batch)
-        _counted[run_id] = max(before, batch_id)
+                highest = batch.batch_id
+        _counted[run_id] = highest
 
 
 def progress(query: StreamingQuery) -> list[dict[str, Any]]:
