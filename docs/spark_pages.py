@@ -308,12 +308,17 @@ batch has keep their values; if some events have a column, it becomes null in th
 
   Debezium sends dates, times, instants and decimals as numbers and texts (`io.debezium.time.Date`, `Time`,
   `MicroTime`, `NanoTime`, `Timestamp`, `MicroTimestamp`, `NanoTimestamp`, `ZonedTimestamp`, and `Date`,
-  `Time`, `Timestamp` and `Decimal` of Kafka Connect). They are converted if the messages have their schemas
-  (`value.converter.schemas.enable=true`), or for columns that `debeziumTypes` names, such as
-  `born=Date,price=Decimal(2)`; so are columns of structs. A timestamp without a zone is one in UTC if the
-  table's column has a zone. Fields of structs within a row, and `VariableScaleDecimal`, are not converted.
-  Nor is `__debezium_unavailable_value`, which Debezium sends for large values of PostgreSQL that did not
-  change: give such tables `REPLICA IDENTITY FULL`, so that their events have all values.
+  `Time`, `Timestamp` and `Decimal` of Kafka Connect), and bytes as base64. They are converted if the messages
+  have their schemas (`value.converter.schemas.enable=true`), or for columns that `debeziumTypes` names, such
+  as `born=Date,price=Decimal(2),photo=Bytes`; so are columns of structs. A timestamp without a zone is one in
+  UTC if the table's column has a zone; a column of texts gets the base64. Fields of structs within a row, and
+  `VariableScaleDecimal`, are not converted.
+
+  PostgreSQL's connector sends `__debezium_unavailable_value` in place of large values that an update did not
+  change, in columns of texts and bytes. Such a row gets the value that an earlier event of the batch has, or
+  else keeps the one that it has in the table. So have the connector send a snapshot first: a row that the
+  table lacks is inserted with the text as it is. Another `unavailable.value.placeholder`, and such elements
+  of arrays, are not recognised: with `REPLICA IDENTITY FULL` the events have all values.
 - **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
   `_commit_version` unless `orderBy` is given.
 

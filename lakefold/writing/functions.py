@@ -184,8 +184,8 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     other columns are the row, and `operations` says what its values mean (`{"I": "upsert", "D": "delete"}`;
     without it insert, update, delete and their first letters are known). An `envelope` is "debezium" (the
     columns `op`, `before` and `after`; or `value`, and `key` for tombstones, as Kafka delivers them, a struct
-    or JSON), "delta" or "lakefold" (the change feed of a table). Dates, times, instants and decimals of
-    Debezium are converted if its messages have their schemas, or `debezium_types` names them by column:
+    or JSON), "delta" or "lakefold" (the change feed of a table). Dates, times, instants, decimals and bytes
+    of Debezium are converted if its messages have their schemas, or `debezium_types` names them by column:
     `{"born": "Date", "price": "Decimal(2)", "at": "MicroTimestamp"}`.
 
     `order_by` are columns of the row, or fields of the envelope. Without them the last event is the last row,

@@ -192,6 +192,48 @@ def test_a_column_has_its_type_whichever_message_is_the_first_to_have_it(tmp_pat
     ]
 
 
+UNCHANGED = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize("form", ["json", "columns"])
+def test_a_large_value_that_did_not_change_stays(tmp_path: Path, form: str) -> None:
+    """It is that of an earlier event of the batch, else that of the table; no row loses one to another's."""
+    schema = pa.schema({"id": pa.int64(), "name": pa.string(), "text": pa.string(), "n": pa.int64()})
+    table = [{"id": number, "name": "a", "text": f"of {number}", "n": 0} for number in (1, 2, 3, 4)]
+    lance.write_dataset(pa.Table.from_pylist(table, schema), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    rows = [
+        {"id": 1, "name": "b", "text": UNCHANGED, "n": 1},
+        {"id": 2, "name": UNCHANGED, "text": UNCHANGED, "n": 2},
+        {"id": 3, "name": "b", "text": "earlier", "n": 3},
+        {"id": 5, "name": "b", "text": "new", "n": 4},
+        {"id": 5, "name": "c", "text": UNCHANGED, "n": 5},
+        {"id": 3, "name": UNCHANGED, "text": UNCHANGED, "n": 6},
+        {"id": 4, "name": "b", "text": "said", "n": 7},
+        {"id": 6, "name": "b", "text": UNCHANGED, "n": 8},
+        {"id": 1, "name": UNCHANGED, "text": UNCHANGED, "n": 9},
+    ]
+    if form == "json":
+        put(folding, messages(*[change("u", None, row, 1) for row in rows]), MESSAGES)
+    else:
+        events = pa.Table.from_pylist(rows, schema).append_column("op", pa.array(["u"] * len(rows)))
+        put(folding, events, change_format("id", operation_column="op"))
+    assert folding.rows() == [
+        {"id": 1, "name": "b", "text": "of 1", "n": 9},
+        {"id": 2, "name": "a", "text": "of 2", "n": 2},
+        {"id": 3, "name": "b", "text": "earlier", "n": 6},
+        {"id": 4, "name": "b", "text": "said", "n": 7},
+        {"id": 5, "name": "c", "text": "new", "n": 5},
+        {"id": 6, "name": "b", "text": UNCHANGED, "n": 8},
+    ]
+
+
+def test_a_value_that_is_not_known_stays_as_it_came_and_a_feed_has_all_values(folding: Folding) -> None:
+    put(folding, messages(change("c", None, {"id": 9, "name": UNCHANGED}, 1)), MESSAGES)
+    put(folding, *rendered("delta", [Event(1, 9, UNCHANGED)]))
+    assert (names(folding)[1], names(folding)[9]) == (UNCHANGED, UNCHANGED)
+
+
 def test_messages_may_have_their_schema_beside_them(folding: Folding) -> None:
     schema = {"type": "struct", "fields": [{"field": "op", "type": "string", "optional": False}]}
     batch = messages(
@@ -427,6 +469,26 @@ def test_debezium_s_types_are_converted_as_an_option_says(typed: Folding, form: 
     kinds = {name: kind.rpartition(".")[2] for name, kind in KINDS.items()} | {"price": "Decimal(2)"}
     put(typed, rows, change_format("id", envelope="debezium", debezium_types=kinds))
     assert read_back(typed) == [meaning()]
+
+
+def test_bytes_are_decoded_for_columns_of_bytes(tmp_path: Path) -> None:
+    """JSON has them as base64. A column of texts keeps that."""
+    columns = {"id": pa.int64(), "data": pa.binary(), "text": pa.string()}
+    lance.write_dataset(pa.schema(columns).empty_table(), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    row: dict[str, Any] = {"id": 1, "data": "AP8=", "text": "AP8="}
+    event = change("c", None, row, 1)
+    fields = [{"field": name, "type": "bytes"} for name in ("data", "text")]
+    schema = {"fields": [{"field": "after", "fields": fields}]}
+    empty = change("c", None, dict.fromkeys(row) | {"id": 2}, 1)
+    put(folding, messages(*({"schema": schema, "payload": each} for each in (event, empty))), MESSAGES)
+    assert read_back(folding)[:2] == [row | {"data": b"\x00\xff"}, {"id": 2, "data": None, "text": None}]
+    named = change_format("id", "ts_ms", "debezium", debezium_types={"data": "Bytes"})
+    put(folding, messages(change("u", None, row | {"data": "AA=="}, 2)), named)
+    assert [each["data"] for each in read_back(folding) if each["id"] == 1] == [b"\x00"]
+    assert "it is not a Bytes of Debezium" in str(
+        refusal(folding, messages(change("u", None, row | {"data": "A"}, 3)), named)
+    )
 
 
 def test_values_that_debezium_s_types_do_not_have_are_bad_rows(typed: Folding) -> None:

@@ -1,4 +1,4 @@
-"""What numbers and texts of Debezium mean: dates, times, instants and decimals in Arrow's types.
+"""What numbers and texts of Debezium mean: dates, times, instants, decimals and bytes in Arrow's types.
 
 Debezium and Kafka Connect send them as whole numbers (since 1970-01-01), as texts, or as the bytes of an
 unscaled number. Which it is says the schema of a message, or the option `debeziumTypes`. A value is converted
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WORD: Final = 16
 """The bytes of a decimal in Arrow, which has up to 38 digits."""
 DIGITS: Final = 38
+BYTES: Final = "Bytes"
+"""The type of bytes, which JSON has as base64. In a schema it has no name."""
 _NAME: Final = re.compile(r"\s*([\w.]+)\s*(?:\(\s*(\d+)\s*\))?\s*")
 _INSTANTS: Final = frozenset({"Timestamp", "MicroTimestamp", "NanoTimestamp"})
 
@@ -41,7 +43,7 @@ class DebeziumType:
     @property
     def json_type(self) -> pa.DataType:
         """The type in which JSON has its values."""
-        return pa.string() if self.name in {"Decimal", "ZonedTimestamp"} else pa.int64()
+        return pa.string() if self.name in {"Decimal", "ZonedTimestamp", BYTES} else pa.int64()
 
     def __str__(self) -> str:
         return f"{self.name}({self.scale})" if self.name == "Decimal" else self.name
@@ -75,6 +77,8 @@ def types_in_schema(schema: object) -> dict[str, DebeziumType]:
         parameters = field.get("parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
         kind = _known(str(field.get("name") or ""), scale)
+        if kind is None and field.get("type") == "bytes":
+            kind = DebeziumType(BYTES)
         if kind is not None:
             result[str(field.get("field"))] = kind
     return result
@@ -115,10 +119,11 @@ def converted(
 def _converted(
     column: pa.Array, kind: DebeziumType, wanted: pa.DataType | None, name: str, faults: RowFaults
 ) -> pa.Array:
-    if types.is_null(column.type):
+    keeps_text = kind.name == BYTES and wanted is not None and not _has_bytes(wanted)
+    if types.is_null(column.type) or keeps_text:
         return column
     if not _is_raw(column.type, kind):
-        if types.is_temporal(column.type) or types.is_decimal(column.type):
+        if types.is_temporal(column.type) or types.is_decimal(column.type) or _has_bytes(column.type):
             # Who made the columns has converted it.
             return column
         message = f"it is {column.type}, which a {kind} of Debezium never is"
@@ -152,10 +157,14 @@ def _converted(
     return read(column)
 
 
+def _has_bytes(kind: pa.DataType) -> bool:
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
 def _is_raw(have: pa.DataType, kind: DebeziumType) -> bool:
     if kind.name == "Decimal":
-        return bool(types.is_string(have) or types.is_binary(have) or types.is_large_binary(have))
-    if kind.name == "ZonedTimestamp":
+        return bool(types.is_string(have) or _has_bytes(have))
+    if kind.name in {"ZonedTimestamp", BYTES}:
         return bool(types.is_string(have))
     return bool(types.is_integer(have))
 
@@ -178,15 +187,22 @@ def _decimals(column: pa.Array, kind: DebeziumType) -> pa.Array:
     )
 
 
+def _bytes(column: pa.Array, _: DebeziumType) -> pa.Array:
+    return pa.array([None if value is None else _decoded(value) for value in column.to_pylist()], pa.binary())
+
+
 def _unscaled(value: str | bytes) -> int:
-    try:
-        data = base64.b64decode(value, validate=True) if isinstance(value, str) else value
-    except binascii.Error as error:
-        raise ValueError(f"{value!r} is not base64 ({error})") from error
-    number = int.from_bytes(data, "big", signed=True)
+    number = int.from_bytes(_decoded(value), "big", signed=True)
     if abs(number) >= 10**DIGITS:
         raise ValueError(f"it has more than {DIGITS} digits")
     return number
+
+
+def _decoded(value: str | bytes) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else value
+    except binascii.Error as error:
+        raise ValueError(f"{value!r} is not base64 ({error})") from error
 
 
 _READ: Final[dict[str, Callable[[pa.Array, DebeziumType], pa.Array]]] = {
@@ -199,6 +215,7 @@ _READ: Final[dict[str, Callable[[pa.Array, DebeziumType], pa.Array]]] = {
     "NanoTimestamp": _as(pa.int64(), pa.timestamp("ns")),
     "ZonedTimestamp": _zoned,
     "Decimal": _decimals,
+    BYTES: _bytes,
 }
 
 

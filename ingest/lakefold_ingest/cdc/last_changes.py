@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from lakefold_ingest.cdc.events import RANK, Events, mask
-from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders, comparable, missing_values
+from lakefold_ingest.merge.batch_keys import ABSENT, BatchKeys, check_orders, comparable, missing_values
 from lakefold_ingest.merge.clauses import check_not_nested
 from lakefold_ingest.merge.merge_batch import MergeBatch
 from lakefold_ingest.rows.fitting import Fitting, fit, plain_field
@@ -18,9 +20,18 @@ from lakefold_ingest.rows.row_faults import RowFaults, check_values
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from numpy.typing import NDArray
 
+    from lakefold_ingest.merge.row_changes import FoundRows
+
     Indices = NDArray[np.int64]
+
+UNCHANGED: Final = b"__debezium_unavailable_value"
+"""What Debezium sends in place of a large value that an update did not change."""
+_UNCHANGED: Final = pa.array([UNCHANGED, base64.b64encode(UNCHANGED), UNCHANGED.hex().encode()])
+"""The same as texts of bytes have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +40,26 @@ class LastChanges:
 
     `batch.keys` has all keys and `batch.rows` the rows that are written. `order` has the ordering columns
     that the table keeps, for all keys. `wins_ties`: whether each change has an effect if its row in the table
-    has the same values of them.
+    has the same values of them. `unchanged`: by column of `batch.rows`, in which rows the value did not
+    change, and no event has it; columns of which the events have all values are left out.
     """
 
     batch: MergeBatch
     order: pa.Table
     wins_ties: NDArray[np.bool_]
+    unchanged: Mapping[str, NDArray[np.bool_]]
+
+    def grouped_by_columns(self, matched: FoundRows) -> Iterator[tuple[FoundRows, frozenset[str]]]:
+        """Yields rows of the table, in groups, with the columns that get values of the batch."""
+        columns = frozenset(self.batch.rows.column_names)
+        if not self.unchanged:
+            yield matched, columns
+            return
+        names = np.array(list(self.unchanged))
+        unchanged = np.stack(list(self.unchanged.values()))[:, matched.choices]
+        patterns, groups = np.unique(unchanged, axis=1, return_inverse=True)
+        for group, pattern in enumerate(patterns.T):
+            yield matched.only(groups.ravel() == group), columns.difference(names[pattern].tolist())
 
     def is_newer(self, changes: Indices, stored: pa.Table) -> NDArray[np.bool_]:
         """Returns whether each of these changes is newer than its row in the table.
@@ -80,14 +105,49 @@ def last_changes(
     last = by_key.last_rows(order)
     deletes = events.is_delete[chosen[last]]
     last = np.concatenate([last[~deletes], last[deletes]])
-    written = events.rows.take(pa.array(chosen[last[: np.count_nonzero(~deletes)]]))
+    written, unchanged = _written(events, chosen, last[: np.count_nonzero(~deletes)], by_key, order)
     fitted = pa.Table.from_batches([fitting.apply(part) for part in written.to_batches()], fitting.schema)
     is_partial = len(kept) < len([name for name in events.order.column_names if name != RANK])
     return LastChanges(
         MergeBatch(fitted, BatchKeys(key_rows.take(pa.array(last)), where)),
         _in_types(order.select(kept).take(pa.array(last)), table),
         events.is_delete[chosen[last]] & (RANK not in events.order.column_names) | (not kept or is_partial),
+        unchanged,
     )
+
+
+def _written(
+    events: Events, chosen: Indices, last: Indices, by_key: BatchKeys, order: pa.Table
+) -> tuple[pa.Table, dict[str, NDArray[np.bool_]]]:
+    """Returns the rows that the events `last` of those `chosen` write, and `LastChanges.unchanged`.
+
+    A value that an event leaves out, because it did not change, is that of the last event of its key that has
+    it. `by_key` and `order` are the keys and the order of those chosen. Events of a feed have all values.
+    """
+    rows, unchanged = events.rows.take(pa.array(chosen[last])), {}
+    for index, field in enumerate(rows.schema if RANK not in order.column_names else ()):
+        if not _is_text(field.type):
+            continue
+        column = events.rows.column(index).take(pa.array(chosen))
+        is_unchanged = mask(pc.is_in(column, value_set=_UNCHANGED.cast(field.type)))
+        if not is_unchanged[last].any():
+            continue
+        known = np.flatnonzero(~is_unchanged & ~events.is_delete[chosen])
+        keys = pa.table(by_key.arrays, by_key.names).take(pa.array(known))
+        newest = known[BatchKeys(keys).last_rows(order.take(pa.array(known)))]
+        earlier = np.full(by_key.count, ABSENT, np.int64)
+        earlier[by_key.numbers[newest]] = newest
+        source = np.where(is_unchanged[last], earlier[by_key.numbers[last]], last)
+        missing = source == ABSENT
+        rows = rows.set_column(index, field, column.take(pa.array(np.where(missing, last, source))))
+        if missing.any():
+            unchanged[field.name] = missing
+    return rows, unchanged
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _kept(order: list[str], table: pa.Schema) -> list[str]:

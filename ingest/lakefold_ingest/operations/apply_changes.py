@@ -162,6 +162,6 @@ def row_changes(table: ReadVersion, changes: LastChanges, matched: FoundRows) ->
     if changes.order.num_columns:
         stored = table.rows_at(matched.addresses, changes.order.column_names)
         matched = matched.only(changes.is_newer(matched.choices, stored))
-    columns = frozenset(changes.batch.rows.column_names)
-    rewriting = Rewriting(matched.only(matched.choices < written), columns)
-    return RowChanges([rewriting], matched.addresses, np.flatnonzero(new))
+    rewritten = changes.grouped_by_columns(matched.only(matched.choices < written))
+    rewritings = [Rewriting(rows, columns) for rows, columns in rewritten]
+    return RowChanges(rewritings, matched.addresses, np.flatnonzero(new))
