@@ -156,8 +156,9 @@ SPARK_WRITE_NOTES = """\
   in the order of `orderBy` counts. The options `when…` are the clauses of Delta's MERGE, each with a
   condition in SQL, in which `source.x` is column `x` of the batch, which the table may lack, and `target.x`
   column `x` of the table, or `true`. If one of them is given, only what is given is done. A deletion is
-  checked before an update. In Python, `clauses` of `sink` has them in an order of your own
-  (`lakefold.MatchedUpdate`, …). These modes wait for the commit, and if others changed the same rows
+  checked before an update. What an update changes, `updateColumns` and `whenMatchedSet` say: with
+  `whenMatchedSet=n=target.n + source.n` rows add up. In Python, `clauses` of `sink` has them in an order of
+  your own (`lakefold.MatchedUpdate`, …). These modes wait for the commit, and if others changed the same rows
   meanwhile, the batch is built again automatically. An upsert updates all rows that the log had before it.
   Rows that others append while it is being committed come after it, also if they have one of its keys.
 - **`cdc`** (`writeMode`) applies change events by `keys`, see below. It waits as `upsert` does.

@@ -96,6 +96,8 @@ def upsert(
             lakefold.NotMatchedInsert("not source.deleted"),
         ])
 
+    `MatchedUpdate(assignments={"visits": "target.visits + source.visits"})` computes values of old ones.
+
     If another writer changed the same rows meanwhile, or inserted one of the keys, the upsert is built again
     on the newest version by itself; `attempts` of the result says how often. `app_id`, `batch_id` and
     `options` are those of `lakefold.append`, except that it waits for the commit in any case.

@@ -122,6 +122,11 @@ def _assignments(_: click.Context, option: click.Parameter, text: str | None) ->
 _CLAUSES: Final[dict[str, tuple[str, Callable[..., Any] | None, str]]] = {
     "when_matched_update": ("SQL", None, "Update rows whose key is in the files, if this holds."),
     "update_columns": ("A,B", _columns, "The columns that are updated; all of the files if it is not given."),
+    "when_matched_set": (
+        "COLUMN=SQL;…",
+        _assignments,
+        "Values of updated rows, with source.x of the files and target.x, the old value of the column x.",
+    ),
     "when_matched_delete": ("SQL", None, "Delete rows whose key is in the files, if this holds."),
     "when_not_matched_insert": (
         "SQL",

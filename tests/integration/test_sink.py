@@ -106,8 +106,15 @@ def test_batches_are_merged_and_deleted_by_their_keys(
         assert isinstance(upserts(changes, 1), Committed)
         assert isinstance(upserts(changes, 1), Duplicate)
         assert isinstance(deletes(batch((3, "", 0), (3, "", 0), (9, "", 0)).select("id"), 2), Committed)
+        older = [MatchedUpdate(assignments={"at": "target.at - 10"})]
+        updates = sink(table, write_mode="upsert", keys="id", clauses=older, **more)
+        assert isinstance(updates(batch((1, "aged", 0)).select("id", "name"), 3), Committed)
     rows = lance.dataset(table).to_table().to_pylist()
-    assert sorted((row["id"], row["name"]) for row in rows) == [(1, "a"), (2, "newer"), (4, "new")]
+    assert sorted((row["id"], row["name"], row["at"]) for row in rows) == [
+        (1, "aged", -9),
+        (2, "newer", 3),
+        (4, "new", 2),
+    ]
 
 
 def test_many_rows_are_merged_in_tasks_and_stay_there(

@@ -268,8 +268,8 @@ def test_a_frame_and_a_stream_merge_and_delete_rows_by_their_keys(
         assert content() == expected
         clauses = {"whenMatchedDelete": "source.s = 'gone'", "whenMatchedUpdate": "target.n <> 1"}
         batch = spark.range(3).selectExpr("id as n", "if(id = 0, 'gone', 'new') s")
-        write(batch, **upsert, **clauses)
-        expected[2] = "new"
+        write(batch, **upsert, **clauses, whenMatchedSet="s=concat(target.s, ', ', source.s)")
+        expected[2] = "first, new"
         del expected[0]
         assert content() == expected
         with pytest.raises(

@@ -143,7 +143,7 @@ def test_clauses_decide_what_becomes_of_which_row(folding: DeltaFolding) -> None
         ("id",),
         clauses=(
             MatchedDelete("target.n = 10 and source.op = 'd'"),
-            MatchedUpdate(("name",), "source.n < 30"),
+            MatchedUpdate(("name",), "source.n < 30", {"n": "target.n + length(source.op)"}),
             NotMatchedInsert("source.op <> 'd'"),
             NotMatchedBySourceDelete("target.n >= 300"),
             NotMatchedBySourceUpdate({"n": "target.n + 1"}, "target.id = 20"),
@@ -152,7 +152,8 @@ def test_clauses_decide_what_becomes_of_which_row(folding: DeltaFolding) -> None
     assert folding.put(UpsertRows(batch, merge)) is not None
     rows = {row["id"]: row for row in people(list(range(30))).to_pylist()}
     del rows[1]
-    rows[2]["name"], rows[20]["n"] = "second 2", 201
+    rows[2] |= {"name": "second 2", "n": 21}
+    rows[20]["n"] = 201
     rows[51] = people([51], "second").to_pylist()[0]
     assert folding.rows() == sorted(rows.values(), key=repr)
     batch = batch.drop_columns(["op"])

@@ -226,6 +226,37 @@ def test_rows_that_the_batch_does_not_have_are_updated_by_expressions(tmp_path: 
     assert after == {key: before[key] for key in after}
 
 
+def test_matched_rows_get_values_of_expressions(tmp_path: Path) -> None:
+    """Of their old values and of the batch's, which may have columns that the table lacks."""
+    folding = table(tmp_path / "t")
+    batch = people([3, 5, 100], "second").append_column("more", pa.array([1, None, 7], pa.int32()))
+    columns = {"n": "target.n + source.more", "name": "concat(target.name, '/', source.name)"}
+    folding.put(UpsertRows(batch.select(["id", "name", "n", "more"]), assigning(columns)))
+    rows = {row["id"]: (row["name"], row["n"]) for row in folding.rows()}
+    assert [rows[3], rows[5], rows[7]] == [
+        ("first 3/second 3", 31),
+        ("first 5/second 5", None),
+        ("first 7", 70),
+    ]
+    assert rows[100] == ("second 100", 1000)
+    only = MatchedUpdate((), "source.id = 3", {"n": "-target.n"})
+    folding.put(UpsertRows(people([3, 7], "third"), Merge(("id",), clauses=(only,))))
+    after = {row["id"]: (row["name"], row["n"]) for row in folding.rows()}
+    assert after == rows | {3: ("first 3/second 3", -31)}
+    for wrong, reason in (
+        ({"id": "source.id"}, "the update names id, which is a key"),
+        ({"nope": "1"}, "the update names nope, which is not in the table"),
+        ({"n": "source.nope"}, "'source.nope' can't be evaluated"),
+    ):
+        with pytest.raises(InvalidError, match=reason):
+            folding.build(UpsertRows(people([3]), assigning(wrong)))
+
+
+def assigning(assignments: dict[str, str]) -> Merge:
+    """An upsert of which the update assigns these values."""
+    return Merge(("id",), clauses=(MatchedUpdate(assignments=assignments), NotMatchedInsert()))
+
+
 def test_values_and_conditions_may_be_constants(tmp_path: Path) -> None:
     folding = table(tmp_path / "t")
     assigned = NotMatchedBySourceUpdate({"name": "'other'", "n": "0"}, "1 = 1")

@@ -52,7 +52,9 @@ def test_clauses_are_grouped_by_their_kind_in_their_order() -> None:
         ((NotMatchedBySourceDelete(), NotMatchedBySourceUpdate({"n": "1"})), "can never be reached"),
         ((), "no clause"),
         ((MatchedUpdate(()),), "names no column"),
-        ((NotMatchedBySourceUpdate(),), "assigns nothing"),
+        ((NotMatchedBySourceUpdate(),), "NotMatchedBySourceUpdate assigns nothing"),
+        ((MatchedUpdate(assignments={}),), "MatchedUpdate assigns nothing"),
+        ((MatchedUpdate(assignments="n = 1"),), "MatchedUpdate assigns nothing"),  # type: ignore[arg-type] # by callers that check no types
         ((MatchedDelete("  "),), "is empty"),
     ],
 )

@@ -240,6 +240,9 @@ def test_the_modes_of_keys_are_merges_with_the_clauses_that_are_given() -> None:
     assert merge(writeMode="delete", keys="a", orderBy="at", whenMatchedDelete=condition) == Merge(
         ("a",), ("at",), (MatchedDelete(condition),)
     )
+    assert merge(writeMode="upsert", keys="a", whenMatchedSet="b=source.b + 1") == Merge(
+        ("a",), (), (MatchedUpdate(None, None, {"b": "source.b + 1"}), NotMatchedInsert())
+    )
     assert merge(writeMode="upsert", keys="a", updateColumns="b") == Merge(
         ("a",), (), (MatchedUpdate(("b",)), NotMatchedInsert())
     )
@@ -247,6 +250,7 @@ def test_the_modes_of_keys_are_merges_with_the_clauses_that_are_given() -> None:
         writeMode="upsert",
         keys="a",
         whenMatchedUpdate=condition,
+        whenMatchedSet="c=1",
         whenMatchedDelete="source.gone",
         whenNotMatchedInsert="TRUE",
         whenNotMatchedBySourceDelete="target.old",
@@ -257,7 +261,7 @@ def test_the_modes_of_keys_are_merges_with_the_clauses_that_are_given() -> None:
         (),
         (
             MatchedDelete("source.gone"),
-            MatchedUpdate(None, condition),
+            MatchedUpdate(None, condition, {"c": "1"}),
             NotMatchedInsert(),
             NotMatchedBySourceDelete("target.old"),
             NotMatchedBySourceUpdate({"n": "target.n + 1", "s": "upper(target.s)"}),
@@ -273,6 +277,10 @@ def test_the_modes_of_keys_are_merges_with_the_clauses_that_are_given() -> None:
         (
             {"writeMode": "upsert", "keys": "a", "whenMatchedDelete": "b", "updateColumns": "c"},
             "update_columns",
+        ),
+        (
+            {"writeMode": "upsert", "keys": "a", "whenMatchedDelete": "b", "whenMatchedSet": "c=1"},
+            "when_matched_set and when_matched_update: one of them",
         ),
         ({"writeMode": "upsert", "keys": "a", "whenNotMatchedBySourceUpdate": "b"}, "without the other"),
         ({"writeMode": "upsert", "keys": "a", "whenNotMatchedBySourceSet": "b=1"}, "without the other"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ class ClauseTexts:
     """A clause of each kind, with its condition in SQL; None: there is no such clause.
 
     A deletion is checked before an update of the same kind, since options have no order. `update_columns` are
-    those that an update of matched rows changes, empty for all. `when_not_matched_by_source_set` has the new
+    those that an update of matched rows changes, empty for all; `when_matched_set` has the values of some
+    columns as SQL. `when_not_matched_by_source_set` has the new
     values of rows that the batch doesn't have, as SQL by column.
     """
 
@@ -39,6 +40,7 @@ class ClauseTexts:
     when_not_matched_by_source_delete: str | None = None
     when_not_matched_by_source_update: str | None = None
     update_columns: tuple[str, ...] = ()
+    when_matched_set: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     when_not_matched_by_source_set: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def clauses(self) -> tuple[Clause, ...]:
@@ -46,19 +48,20 @@ class ClauseTexts:
 
         Raises `InvalidError` if columns or values are given for an update that isn't.
         """
-        columns = self.update_columns or None
+        update = MatchedUpdate(self.update_columns or None, None, self.when_matched_set or None)
         if all(text is None for text in self._conditions):
             if not self.when_not_matched_by_source_set:
-                return MatchedUpdate(columns), NotMatchedInsert()
-        elif columns and self.when_matched_update is None:
-            raise _without_update("update_columns", "when_matched_update")
+                return update, NotMatchedInsert()
+        elif (self.update_columns or self.when_matched_set) and self.when_matched_update is None:
+            first = "update_columns" if self.update_columns else "when_matched_set"
+            raise _without_update(first, "when_matched_update")
         if bool(self.when_not_matched_by_source_set) != (self.when_not_matched_by_source_update is not None):
             raise _without_update("when_not_matched_by_source_set", "when_not_matched_by_source_update")
         clauses: list[Clause] = []
         if self.when_matched_delete is not None:
             clauses.append(MatchedDelete(_condition(self.when_matched_delete)))
         if self.when_matched_update is not None:
-            clauses.append(MatchedUpdate(columns, _condition(self.when_matched_update)))
+            clauses.append(replace(update, condition=_condition(self.when_matched_update)))
         if self.when_not_matched_insert is not None:
             clauses.append(NotMatchedInsert(_condition(self.when_not_matched_insert)))
         if self.when_not_matched_by_source_delete is not None:

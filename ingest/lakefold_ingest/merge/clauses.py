@@ -34,10 +34,15 @@ _NAME: Final = re.compile(r"[\w-]+")
 
 @dataclass(frozen=True, slots=True)
 class MatchedUpdate:
-    """Gives matched rows the batch's values of `columns` (None: of all columns that the batch has)."""
+    """Gives matched rows the batch's values of `columns` (None: of all columns that the batch has).
+
+    `assignments`: for each of some columns the SQL expression of its new value instead, in which `source.x`
+    is column `x` of the batch and `target.x` the old value of column `x`.
+    """
 
     columns: Sequence[str] | None = None
     condition: str | None = None
+    assignments: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.columns is not None:
@@ -129,6 +134,11 @@ class Merge:
         return tuple(clause for clause in self.clauses if isinstance(clause, BySource))
 
     @property
+    def assigned(self) -> frozenset[str]:
+        """The columns of matched rows that get values of expressions."""
+        return frozenset(name for clause in self.matched for name in assignments_of(clause))
+
+    @property
     def needs_one_row(self) -> bool:
         """Whether the values of a row of the batch matter, so that each key must have one row."""
         return bool(self.inserts) or any(
@@ -141,6 +151,7 @@ class Merge:
         The table lacks them. `batch` and `table` are the columns of each.
         """
         conditions = [clause.condition or "" for clause in (*self.matched, *self.inserts)]
+        conditions += [text for clause in self.matched for text in assignments_of(clause).values()]
         return [
             name
             for name in batch
@@ -160,6 +171,11 @@ class Merge:
             for name in self.order_by
             if name not in batch
         ]
+        for problem, names in (
+            ("is a key", self.assigned & {*self.keys}),
+            ("is not in the table", self.assigned.difference(table)),
+        ):
+            faults += [f"the update names {name}, which {problem}" for name in sorted(names)]
         for clause in self.clauses:
             if isinstance(clause, MatchedUpdate):
                 faults += [
@@ -190,6 +206,13 @@ class Merge:
         return "names are case-sensitive"
 
 
+def assignments_of(clause: Clause) -> Mapping[str, str]:
+    """Returns the expressions that a clause assigns, by column."""
+    if isinstance(clause, MatchedUpdate | NotMatchedBySourceUpdate):
+        return clause.assignments or {}
+    return {}
+
+
 def _is_named(column: str, conditions: Iterable[str]) -> bool:
     """Returns whether a condition names a column of the batch."""
     pattern = re.compile(rf"""\bsource["`]?\s*\.\s*["`]?{re.escape(column)}(?!\w)""")
@@ -200,18 +223,18 @@ def _check_clause(clause: object) -> None:
     if not isinstance(clause, Clause):
         hint = "give lakefold.MatchedUpdate(), for example"
         raise InvalidError(f"{clause!r} is not a clause", where=OptionName("clauses"), hint=hint)
-    if isinstance(clause, MatchedUpdate) and clause.columns == ():
+    if isinstance(clause, MatchedUpdate) and clause.columns == () and not clause.assignments:
         raise InvalidError(
             "an update names no column", where=OptionName("clauses"), hint="leave out columns for all of them"
         )
-    if isinstance(clause, NotMatchedBySourceUpdate):
-        assignments: object = clause.assignments
-        if not isinstance(assignments, Mapping) or not assignments:
-            raise InvalidError(
-                "an update of rows that are not matched by the source assigns nothing",
-                where=OptionName("clauses"),
-                hint='give assignments={"active": "false"}, for example',
-            )
+    assignments: object = getattr(clause, "assignments", None)
+    may_lack = not isinstance(clause, NotMatchedBySourceUpdate) and assignments is None
+    if not may_lack and not (isinstance(assignments, Mapping) and assignments):
+        raise InvalidError(
+            f"{type(clause).__name__} assigns nothing",
+            where=OptionName("clauses"),
+            hint='give assignments={"active": "false"}, for example',
+        )
     if clause.condition is not None and not isinstance(clause.condition, str):
         message = f"{clause.condition!r} is not a condition"  # type: ignore[unreachable] # by callers that check types
         raise InvalidError(message, where=OptionName("clauses"), hint="give a text of SQL")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.merge.conditions import TARGET, evaluated
+from lakefold_ingest.merge.conditions import SOURCE, TARGET, evaluated
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class RowsToWrite:
     """All rows of an upsert, in the order in which they are written.
 
     `schema` is the table's, in storage types. `batch` has the batch's rows in these types, as far as it has
-    the columns; `inserted` are the indices of those that are inserted.
+    the columns, and those that only expressions name; `inserted` are the indices of those that are inserted.
     """
 
     table: ReadVersion
@@ -66,15 +66,16 @@ class RowsToWrite:
     def _rewritten(self, rewriting: Rewriting, part: slice) -> pa.Table:
         addresses = rewriting.rows.addresses[part]
         columns: dict[str, pa.ChunkedArray] = {}
-        if rewriting.batch_columns:
-            rows = self.batch.take(pa.array(rewriting.rows.choices[part]))
+        sides: dict[str, pa.Table] = {}
+        if rewriting.in_batch:
+            sides[SOURCE] = rows = self.batch.take(pa.array(rewriting.rows.choices[part]))
             columns = {name: rows.column(name) for name in rewriting.batch_columns}
         kept = [name for name in self.schema.names if name not in rewriting.columns]
         needed = self.schema.names if rewriting.assignments else kept
         if needed:
             old = self.table.rows_at(addresses, needed)
             columns |= {name: old.column(name) for name in kept}
-            values = evaluated(rewriting.assignments or {}, {TARGET: old}, addresses.size)
+            values = evaluated(rewriting.assignments or {}, sides | {TARGET: old}, addresses.size)
             columns |= {name: values.column(name) for name in values.column_names}
         return self._in_schema(columns, addresses.size)
 

@@ -45,13 +45,14 @@ class FoundRows:
 class Rewriting:
     """Rows of the table that get other values of some columns.
 
-    `batch_columns`: the columns that get the values of the batch's rows `rows.choices`. `assignments`: SQL
-    expressions of other columns, if the batch doesn't have these rows.
+    `batch_columns`: the columns that get the values of the batch's rows `rows.choices`, if it is `in_batch`.
+    `assignments`: SQL expressions of other columns.
     """
 
     rows: FoundRows
     batch_columns: frozenset[str] = frozenset()
     assignments: Mapping[str, str] | None = None
+    in_batch: bool = True
 
     @property
     def columns(self) -> frozenset[str]:

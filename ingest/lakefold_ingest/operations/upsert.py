@@ -14,6 +14,7 @@ from lakefold_ingest.merge.char_constants import check_char_constants
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
     NotMatchedBySourceUpdate,
+    assignments_of,
     first_that_holds,
 )
 from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, holds
@@ -232,13 +233,16 @@ def changes_of(
     rewritings = [
         Rewriting(
             matched.only(clause_of == index),
-            frozenset(batch.rows.column_names if clause.columns is None else clause.columns),
+            frozenset(batch.rows.column_names if clause.columns is None else clause.columns).difference(
+                assignments_of(clause)
+            ),
+            assignments_of(clause),
         )
         for index, clause in enumerate(merge.matched)
         if isinstance(clause, MatchedUpdate)
     ]
     rewritings += [
-        Rewriting(others.only(others.choices == index), assignments=clause.assignments)
+        Rewriting(others.only(others.choices == index), frozenset(), clause.assignments, in_batch=False)
         for index, clause in enumerate(merge.by_source)
         if isinstance(clause, NotMatchedBySourceUpdate)
     ]
@@ -295,8 +299,7 @@ def check_conditions(merge: Merge, batch: MergeBatch, columns: pa.Schema) -> Non
     ):
         texts = [clause.condition for clause in clauses if clause.condition]
         for clause in clauses:
-            if isinstance(clause, NotMatchedBySourceUpdate):
-                texts += clause.assignments.values()
+            texts += assignments_of(clause).values()
         check(texts, sides)
         for text in texts:
             check_char_constants(text, {side: with_lengths[side] for side in sides})

@@ -416,6 +416,15 @@ WRITE_OPTIONS: Final = (
         modes=UPSERTS,
     ),
     WriteOption(
+        "whenMatchedSet",
+        assignments,
+        "`column=expression` with semicolons between them: values in SQL of rows with a known key, in which "
+        "`source.x` is the value of the batch and `target.x` the old one, such as `n=target.n + source.n`",
+        uses=FRAMES,
+        default_text="the values of the batch",
+        modes=UPSERTS,
+    ),
+    WriteOption(
         "badRecords",
         word,
         "a table to which rows are appended that can't be written, each with the reason",

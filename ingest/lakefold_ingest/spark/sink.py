@@ -160,7 +160,8 @@ class Sink:
     def _merging(self, frame: DataFrame, merge: Merge | ChangeFormat, key: Key) -> Iterator[Operation]:
         if not isinstance(merge, ChangeFormat):
             if not merge.needs_one_row or not merge.by_source:
-                merge.check_columns(frame.columns, frame.columns, self.settings.table)
+                given = frame.columns
+                merge.check_columns(given, [*given, *merge.assigned], self.settings.table)
             if not merge.needs_one_row:
                 frame = frame.select(*merge.keys, *self.settings.bad_records_columns)
             if merge.by_source:

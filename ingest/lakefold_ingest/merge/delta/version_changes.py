@@ -107,7 +107,7 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         if changes.deleted.size:
             check_removable(self._view)
         rows_to_write = RowsToWrite(
-            self, into.fitting.schema, batch.rows, changes.rewritings, changes.inserted
+            self, into.fitting.schema, batch.source, changes.rewritings, changes.inserted
         )
         written: list[AddFile] = []
         change_data: Sequence[ChangeFile] = ()

@@ -103,7 +103,7 @@ class LanceReadVersion(LanceRows, ReadVersion):
         )
         if changes.inserted.size:
             name_inserted_keys(update, view, batch, changes.inserted)
-        rows = RowsToWrite(self, into.fitting.schema, batch.rows, changes.rewritings, changes.inserted)
+        rows = RowsToWrite(self, into.fitting.schema, batch.source, changes.rewritings, changes.inserted)
         _check_blobs(rows, view)
         update.new_fragments.extend(self._written_rows(into, rows))
         return part
