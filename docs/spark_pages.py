@@ -119,7 +119,8 @@ the Python of its driver (`PYSPARK_PYTHON`, or `spark.pyspark.python`); if it sa
 that Python lacks it. So writes don't need `register`, which makes [reads](spark.md) faster and can serve
 metrics.
 
-With Spark Connect use `format("lakefold")`: `sink` needs the process of Spark's driver, and says so.
+With Spark Connect use `format("lakefold")`: `sink` needs the process of Spark's driver, and says so. With
+Spark 4.0 use `sink` for streaming queries: `writeStream.format("lakefold")` needs 4.1.
 
 Each write is one proposal in the log, and a committer must run. If the table does not exist, it is
 created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit

@@ -65,11 +65,11 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     metrics_host: str = "127.0.0.1",
     **options: Unpack[SinkOptions],
 ) -> Sink:
-    """Returns a function for `foreachBatch` that applies each batch to a Lance table exactly once.
+    """Returns a function for `foreachBatch` that applies each batch to a table exactly once.
 
         events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
-    Executors write the rows as Lance files; the driver writes small batches. The driver sends a transaction
+    Executors write the rows as data files; the driver writes small batches. The driver sends a transaction
     per batch to the log, and a committer folds it into the table. A batch that Spark runs again after a crash
     is recognised by its key and not added twice. If the table does not exist, a committer creates it with the
     schema of the first batch; a column is nullable if it is in Spark. Columns are matched by name,

@@ -76,7 +76,7 @@ def upsert(
     batch_id: int | None = None,
     **options: Unpack[WriteOptions],
 ) -> BatchReport:
-    """Updates the rows of a Lance table whose keys are in `rows`, and inserts the others, through the log.
+    """Updates the rows of a table whose keys are in `rows`, and inserts the others, through the log.
 
         lakefold.upsert("s3://lake/people", rows, keys=["id"], order_by="changed_at")
 
@@ -176,7 +176,7 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     batch_id: int | None = None,
     **options: Unpack[WriteOptions],
 ) -> BatchReport:
-    """Applies change events to a Lance table through the log: the last event of each key counts.
+    """Applies change events to a table through the log: the last event of each key counts.
 
         lakefold.apply_changes("s3://lake/people", events, keys="id", order_by="at", operation_column="op")
         lakefold.apply_changes("s3://lake/people", messages, keys="id", order_by="source.lsn",

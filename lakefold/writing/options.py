@@ -57,7 +57,8 @@ class WriteOptions(SinkOptions, total=False):
     The brokers, topics, `kafka` (librdkafka's options) and `storage_options` (pylance's) come from
     `LAKEFOLD_…` variables if they aren't given, else from the TOML file `config`. If neither names brokers,
     those of `lakefold up` are used. `wait`: "commit" returns when the rows are in the table, "log"
-    when the brokers have stored the proposal. `timeout`: seconds for each. `stable_row_ids`,
+    when the brokers have stored the proposal; then `on_refused`, `max_unanswered` and `max_lag` are as for
+    `lakefold.spark.sink`. `timeout`: seconds for each. `stable_row_ids`,
     `data_storage_version`: used if the table is created. `max_rows_per_file`, `max_bytes_per_file` (in
     memory): another file begins after so much.
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,

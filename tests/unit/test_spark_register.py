@@ -6,9 +6,12 @@ from unittest.mock import MagicMock
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from lakefold.spark import register
 from lakefold.spark_format import LakefoldFormat
+from lakefold_ingest.spark import data_source
+from lakefold_table.errors import InvalidError
 
 
 class _RefusedError(AnalysisException):
@@ -35,3 +38,9 @@ def test_other_refusals_are_raised() -> None:
     session.dataSource.register.side_effect = _RefusedError("UNSUPPORTED_FEATURE")
     with pytest.raises(AnalysisException, match="UNSUPPORTED"):
         register(session)
+
+
+def test_a_stream_of_spark_4_0_is_refused_with_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_source, "DataSourceStreamArrowWriter", None)
+    with pytest.raises(InvalidError, match=r"Spark before 4\.1 can't stream .* foreachBatch with lakefold"):
+        LakefoldFormat({"path": "memory://t"}).streamWriter(StructType(), overwrite=False)

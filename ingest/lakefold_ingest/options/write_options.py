@@ -344,7 +344,12 @@ WRITE_OPTIONS: Final = (
         default_text="all rows are replaced",
         modes=frozenset({WriteMode.OVERWRITE}),
     ),
-    WriteOption("keys", column_names, "the columns that identify a row, with commas", modes=ROWS_BY_KEY),
+    WriteOption(
+        "keys",
+        column_names,
+        "the columns that identify a row, with commas; whole columns, no fields of structs",
+        modes=ROWS_BY_KEY,
+    ),
     WriteOption(
         "orderBy",
         column_names,
