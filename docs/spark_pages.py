@@ -120,7 +120,9 @@ that Python lacks it. So writes don't need `register`, which makes [reads](spark
 metrics.
 
 With Spark Connect use `format("lakefold")`: `sink` needs the process of Spark's driver, and says so. With
-Spark 4.0 use `sink` for streaming queries: `writeStream.format("lakefold")` needs 4.1.
+Spark 4.0 use `sink` for streaming queries: `writeStream.format("lakefold")` needs 4.1. Spark refuses the
+output mode `update` for a Python data source: use `sink(…, write_mode="upsert")`. The trigger `continuous` is
+refused.
 
 Each write is one proposal in the log, and a committer must run. If the table does not exist, it is
 created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit

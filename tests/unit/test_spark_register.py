@@ -44,3 +44,9 @@ def test_a_stream_of_spark_4_0_is_refused_with_what_to_use(monkeypatch: pytest.M
     monkeypatch.setattr(data_source, "DataSourceStreamArrowWriter", None)
     with pytest.raises(InvalidError, match=r"Spark before 4\.1 can't stream .* foreachBatch with lakefold"):
         LakefoldFormat({"path": "memory://t"}).streamWriter(StructType(), overwrite=False)
+
+
+def test_the_continuous_trigger_is_refused_at_its_first_epoch() -> None:
+    """Spark gives the tasks no rows then, and the driver no results of them."""
+    with pytest.raises(InvalidError, match=r"trigger\(continuous=…\): Spark gives a Python"):
+        data_source.StreamWriter(MagicMock(), None).commit([None, None], 0)

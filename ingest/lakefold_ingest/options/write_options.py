@@ -196,8 +196,8 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "timeout",
         seconds,
-        "seconds to wait for an outcome, and at first for brokers and topics that don't exist yet; a batch "
-        "that timed out and is run again is added once",
+        "seconds to wait for brokers that are away, at first also for topics that don't exist yet, and then "
+        "for an outcome; a wait is logged, and then the batch fails. If it is run again, it is added once",
         default=60.0,
     ),
     WriteOption(

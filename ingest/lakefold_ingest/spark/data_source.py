@@ -141,6 +141,12 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
     @_called_by_spark()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
+        if None in messages:
+            raise InvalidError(
+                "Spark gives a Python data source no rows with this trigger",
+                where="trigger(continuous=…)",
+                hint="use trigger(processingTime=…) or trigger(availableNow=True)",
+            )
         written = [cast("StreamMessage", message) for message in messages]
         app_id = self._app_id or next((message.query_id for message in written), "")
         # The tasks relied on the plan of another process, which may have read an older version of the table.
