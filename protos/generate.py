@@ -1,7 +1,7 @@
 """Makes the Python modules and their type stubs from the `.proto` files, so that nobody writes them by hand.
 
-`python protos/generate.py` writes them beside their sources; with `--check` it writes nothing and fails where
-what is there differs from what would be made. They are committed, so that an installation needs no compiler.
+`python protos/generate.py` writes them beside their sources. With `--check` it writes nothing, and fails if
+they differ from what it would make. They are committed, so that an installation needs no compiler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MADE = ("*_pb2.py", "*_pb2.pyi")
 
 
 def compile_into(folder: Path) -> None:
-    """Compile every message file below the root. Raises `SystemExit` where the compiler finds a fault."""
+    """Compiles every message file below the root. Raises `SystemExit` if the compiler finds a fault."""
     sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.proto"))
     well_known = importlib.resources.files("grpc_tools") / "_proto"
     plugin = Path(sys.executable).with_name("protoc-gen-mypy")
@@ -39,7 +39,7 @@ def compile_into(folder: Path) -> None:
 
 
 def generated(folder: Path) -> dict[str, bytes]:
-    """The generated files below a folder, by their path relative to it."""
+    """Returns the generated files below a folder, by their path relative to it."""
     return {
         str(path.relative_to(folder)): path.read_bytes() for pattern in MADE for path in folder.rglob(pattern)
     }
@@ -51,7 +51,7 @@ def differences(made: dict[str, bytes], present: dict[str, bytes]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the code, or with `--check` compare it. Returns the process's exit code."""
+    """Makes the code, or with `--check` compares it. Returns the process's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the code differs")
     check = parser.parse_args(arguments).check

@@ -178,10 +178,10 @@ class MemoryTable:
         return self.fold_group(group, terms, Fetched(sizes or {}))
 
     def fold_group(
-        self, group: Sequence[Entry], terms: Terms = TERMS, observed: Fetched | None = None
+        self, group: Sequence[Entry], terms: Terms = TERMS, fetched: Fetched | None = None
     ) -> Folded:
         """Folds entries as a group."""
-        folded = fold(FORMAT, self.table, group, observed or Fetched(), terms)
+        folded = fold(FORMAT, self.table, group, fetched or Fetched(), terms)
         self.table = folded.table
         if folded.publication is not None:
             self.files[folded.publication.path] = b"".join(folded.publication.buffers)

@@ -52,17 +52,17 @@ class FragmentChange:
         return "removed" if self.after is None else "changed"
 
     @property
-    def went(self) -> np.ndarray:
-        """The rows that were deleted in between; of a fragment that came or went, those deleted within it."""
+    def deleted_rows(self) -> np.ndarray:
+        """The rows that were deleted in between; of a fragment that is in one version only, all deleted."""
         if self.before is not None and self.after is not None:
             return np.setdiff1d(self.after.deleted, self.before.deleted)
         either = self.before or self.after
         return np.zeros(0, np.int64) if either is None else either.deleted
 
-    def met_by(self, ours: np.ndarray) -> np.ndarray:
+    def changed_among(self, ours: np.ndarray) -> np.ndarray:
         """Returns which of these rows others changed."""
         meet = np.intersect1d if self.state == "changed" else np.setdiff1d
-        return meet(ours, self.went)
+        return meet(ours, self.deleted_rows)
 
 
 def evidence_document(source: Source, explanation: Explanation) -> dict[str, Any] | None:
@@ -130,8 +130,8 @@ def _note(unreadable: list[str]) -> str:
 
 
 def _recorded_in(explanation: Explanation) -> int:
-    held = None if explanation.finding is None else explanation.finding.version
-    return 0 if held is None else held.version
+    recorded = None if explanation.finding is None else explanation.finding.version
+    return 0 if recorded is None else recorded.version
 
 
 def _opened(source: Source, version: int) -> Snapshot | None:
@@ -161,12 +161,12 @@ def _fragment(
     """Returns what is drawn of a fragment. `named`: the rows in conflict that the outcome names.
 
     `change` is None if a version can't be read. `both` is None if it isn't known which rows are in conflict:
-    then the fragment is, as a whole.
+    then the whole fragment is.
     """
     others = None if change is None else changed_by_others(change, rows)
     both = named
     if not both.size and ours is not None and change is not None and others is not None:
-        both = change.met_by(ours)
+        both = change.changed_among(ours)
     return {
         "name": name,
         "rows": rows,
@@ -180,10 +180,10 @@ def _fragment(
 
 def changed_by_others(change: FragmentChange, rows: int | None) -> dict[str, Any] | None:
     """Returns the rows that others added or removed, as they are drawn. None: not known, or no rows."""
-    went = change.went
+    deleted = change.deleted_rows
     if change.state == "changed":
-        return _drawn(went, rows) if went.size else None
-    return None if change.state == "unknown" or rows is None else _drawn_except(went, rows)
+        return _drawn(deleted, rows) if deleted.size else None
+    return None if change.state == "unknown" or rows is None else _drawn_except(deleted, rows)
 
 
 def _drawn(positions: np.ndarray, rows: int | None) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
 def check_kinds(given: Mapping[str, object]) -> None:
     """Raises `InvalidError` for a value of another kind. As a flag, the text "false" would be true.
 
-    `given` may have the functions' own parameters as well. None is what is not given, but for `_REQUIRED`.
+    `given` may have the functions' own parameters as well. None counts as not given, except for `_REQUIRED`.
     """
     given = {name: value for name, value in given.items() if value is not None or name in _REQUIRED}
     for kind, shown, names in _KINDS:

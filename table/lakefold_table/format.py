@@ -520,7 +520,7 @@ class Format(Protocol[S]):
     def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
         """Returns how the stored file of a version differs from the version that was folded again."""
 
-    def draft(self, state: S | None, observed: Fetched, entries: Sequence[Entry] = ()) -> Draft:
+    def draft(self, state: S | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> Draft:
         """Begins the version after `state` (None: the table does not exist yet).
 
         `entries`: those that will be added. They affect only speed: some questions are asked for all of them

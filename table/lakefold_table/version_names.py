@@ -21,10 +21,10 @@ class Naming(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ManifestNaming:
-    """How the versions of a format are named that an external manifest store commits.
+    """The names of versions in a format whose versions an external manifest store can commit.
 
     `folder`, `suffix`: of their files. `version_of`: the version that a file name denotes, None for other
-    files. `first_detached`: versions from this number on are not in the row of a table's versions.
+    files. `first_detached`: versions from this number on are not part of a table's sequence of versions.
     """
 
     folder: str

@@ -121,7 +121,7 @@ def test_a_batch_with_other_rows_under_its_key_is_a_warning(
     assert answer == Duplicate(3, different_content=True)
     assert bench.numbers() == [1, 2]
     warnings = logged(caplog, "WARNING")
-    assert [text.split("; ")[1] for text in warnings] == ["its content is another than that of the first"]
+    assert [text.split("; ")[1] for text in warnings] == ["its content differs from that of the first"]
 
 
 def test_the_newest_batch_with_other_rows_is_a_warning(
@@ -140,7 +140,7 @@ def test_the_newest_batch_with_other_rows_is_a_warning(
     assert bench.numbers() == [1, 2, 3]
     warnings = logged(caplog, "WARNING")
     assert len(warnings) == 4
-    assert all(text.endswith("its content is another than that of the first") for text in warnings)
+    assert all(text.endswith("its content differs from that of the first") for text in warnings)
 
 
 def test_a_first_batch_with_other_rows_is_that_of_a_query_whose_checkpoint_was_deleted(

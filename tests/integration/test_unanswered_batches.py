@@ -72,7 +72,7 @@ def test_with_wait_log_a_repeated_batch_with_other_rows_is_a_warning(
     send_under_a_shared_app_id(bench, may_repeat=True)
     assert bench.put(2, rows(3), wait="log", may_repeat=False) is None
     (warning,) = logged(caplog, "WARNING")
-    assert warning.endswith("folded before in version 3; its content is another than that of the first")
+    assert warning.endswith("folded before in version 3; its content differs from that of the first")
 
 
 def test_with_wait_log_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(

@@ -15,7 +15,7 @@ import lance
 import pytest
 
 from lakefold_committer.tables.prefetcher import Prefetcher
-from lakefold_committer.tables.requirements import observe
+from lakefold_committer.tables.requirements import fetch
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
 from lakefold_table.format import Accepted, RecordedVersion
 from lakefold_table.lance.rows.row_order import EMPTIED, KEPT, ROW_ORDER
@@ -356,14 +356,14 @@ def test_a_replay_takes_refusals_under_older_rules_from_the_record(plain: Stage,
     assert isinstance(plain.fold(first), Committed)
     (entry,) = entries([last], 9)
     table, versions = plain.writer.table, versions_of(plain.path)
-    table, observed = observe(FORMAT, versions, Prefetcher(FORMAT, versions), table, [entry])
+    table, fetched = fetch(FORMAT, versions, Prefetcher(FORMAT, versions), table, [entry])
     assert isinstance(table.state, LanceState)
     kind = "rewrite" if over == "compaction" else "delete"
     answer = Rejected(Conflict(retryable=True, message="refused then", other_version=1, other_operation=kind))
     for rules, expected in ((CARRIES_ROWS - 1, Rejected), (CARRIES_ROWS, Accepted)):
         recorded = RecordedVersion("", b"", "", {9: answer}, lambda _: {}, rules)
         recalling = FORMAT.recalling(recorded)
-        assert isinstance(recalling.draft(table.state, observed).add(entry), expected)
+        assert isinstance(recalling.draft(table.state, fetched).add(entry), expected)
         assert recalling.unlike == ({9} if rules == CARRIES_ROWS else set())
 
 

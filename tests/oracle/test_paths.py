@@ -77,7 +77,7 @@ ENTRY: Final = {
     "lakefold_committer/loop/table_scheduler": "advance",
     "lakefold_committer/fold/grouping": "first_group",
     "lakefold_committer/tables/table_writer": "prepare",
-    "lakefold_committer/tables/requirements": "observe",
+    "lakefold_committer/tables/requirements": "fetch",
     "lakefold_committer/tables/prefetcher": ANY,
     "lakefold_committer/fold/fold": "fold",
     "lakefold_committer/fold/keys": "seen",

@@ -136,10 +136,10 @@ def folded(envelope: Envelope) -> str:
     table.fold(append("f", fragments=3))
     group = entries([envelope], 50)
     needs = FORMAT.requirements(table.state, group)
-    observed = Fetched(
+    fetched = Fetched(
         sizes=dict.fromkeys(needs.sizes, 1000), schemas=dict.fromkeys(needs.schemas, table.state.schema)
     )
-    (outcome,) = fold(FORMAT, table.table, group, observed, Terms(1, must_publish=True)).outcomes
+    (outcome,) = fold(FORMAT, table.table, group, fetched, Terms(1, must_publish=True)).outcomes
     return type(outcome.result).__name__
 
 

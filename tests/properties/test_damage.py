@@ -167,8 +167,8 @@ def test_whatever_is_sent_is_answered(data: bytes, exists: bool) -> None:  # noq
     group = entries([envelope], 100)
     BUILT_IN.grouping_rule(TABLE.state if exists else None)(group[0])
     needs = FORMAT.requirements(TABLE.state if exists else None, of_format(FORMAT, group))
-    observed = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
-    folded = fold(FORMAT, table, group, observed, Terms(1, must_publish=True))
+    fetched = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
+    folded = fold(FORMAT, table, group, fetched, Terms(1, must_publish=True))
     (outcome,) = folded.outcomes
     if folded.publication is None:
         assert not isinstance(outcome.result, Committed)

@@ -68,7 +68,7 @@ def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
     return by_message(whole), with_packed(whole, small, packed)
 
 
-def observed(table: MemoryTable, item: Entry, sizes: dict[str, int]) -> Fetched:
+def fetched(table: MemoryTable, item: Entry, sizes: dict[str, int]) -> Fetched:
     """What a committer would fetch from a store with files of these sizes."""
     MemoryStorage.forget(STORE)
     storage = MemoryStorage(f"memory://{STORE}")
@@ -84,7 +84,7 @@ def folded_both_ways(
 ) -> tuple[Folded, Folded, Entry]:
     """The entry folded whole, and packed; and the latter."""
     whole, packed = both(envelope, table.offset)
-    seen = [Fetched() if sizes is None else observed(table, each, sizes) for each in (whole, packed)]
+    seen = [Fetched() if sizes is None else fetched(table, each, sizes) for each in (whole, packed)]
     first = fold(FORMAT, table.table, [whole], seen[0], TERMS)
     second = fold(FORMAT, table.table, [packed], seen[1], TERMS)
     return first, second, packed

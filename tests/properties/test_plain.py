@@ -112,12 +112,12 @@ def from_messages(group: Sequence[Entry]) -> list[Entry]:
     return [by_message(each) for each in group]
 
 
-def alike(table: MemoryTable, group: Sequence[Entry], observed: Fetched | None = None) -> Folded:
+def alike(table: MemoryTable, group: Sequence[Entry], fetched: Fetched | None = None) -> Folded:
     """Folds the group by what was taken out of its messages, and by these; both must give the same."""
-    observed = observed or Fetched()
+    fetched = fetched or Fetched()
     assert FORMAT.requirements(table.state, group) == FORMAT.requirements(table.state, from_messages(group))
-    folded = fold(FORMAT, table.table, group, observed, TERMS)
-    other = fold(FORMAT, table.table, from_messages(group), observed, TERMS)
+    folded = fold(FORMAT, table.table, group, fetched, TERMS)
+    other = fold(FORMAT, table.table, from_messages(group), fetched, TERMS)
     assert folded.outcomes == other.outcomes
     assert file_of(folded) == file_of(other)
     return folded

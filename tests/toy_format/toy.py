@@ -320,9 +320,9 @@ class ToyFormat:
             else [Difference("lines", str(len(stored)), str(len(folded)))]
         )
 
-    def draft(self, state: ToyState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> ToyDraft:
+    def draft(self, state: ToyState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> ToyDraft:
         """Begins the next version."""
-        del observed, entries
+        del fetched, entries
         return ToyDraft(state)
 
 

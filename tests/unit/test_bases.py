@@ -141,7 +141,7 @@ def test_a_base_outside_of_the_roots_is_refused_with_its_name(envelope: Envelope
     table = MemoryTable() if envelope.HasField("create") else created()
     before, group = table.table.state, entries([envelope], 1)
     assert asked(table, envelope) == {"/lake/a", "/etc"}
-    (outcome,) = table.fold_group(group, observed=Fetched(outside={"/etc"})).outcomes
+    (outcome,) = table.fold_group(group, fetched=Fetched(outside={"/etc"})).outcomes
     assert isinstance(outcome.result, Invalid)
     assert outcome.result.message == "the base '/etc' is not below the roots of this committer"
     assert "roots" in outcome.result.hint

@@ -88,8 +88,8 @@ def folded(table: FoldedTable, proposal: Envelope) -> FoldedTable:
     assert isinstance(state, LanceState)
     group = [entry(proposal, state.version)]
     needs = FORMAT.requirements(state, group)
-    observed = Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW))
-    result = fold(FORMAT, table, group, observed, TERMS)
+    fetched = Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW))
+    result = fold(FORMAT, table, group, fetched, TERMS)
     assert all(isinstance(outcome.result, Committed) for outcome in result.outcomes), result.outcomes
     return result.table
 
@@ -217,10 +217,10 @@ def deleting(table: FoldedTable, count: int) -> Callable[[], object]:
         fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
         proposals.append(proposal)
     group = [entry(envelope, state.version + location) for location, envelope in enumerate(proposals)]
-    observed = Fetched(contents=dict.fromkeys(FORMAT.requirements(state, group).contents, FIRST_ROW))
+    fetched = Fetched(contents=dict.fromkeys(FORMAT.requirements(state, group).contents, FIRST_ROW))
 
     def act() -> None:
-        outcomes = fold(FORMAT, table, group, observed, TERMS).outcomes
+        outcomes = fold(FORMAT, table, group, fetched, TERMS).outcomes
         assert all(isinstance(outcome.result, Committed) for outcome in outcomes), outcomes[-1]
 
     return act

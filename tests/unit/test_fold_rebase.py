@@ -46,8 +46,8 @@ def summary(version: int, kind: str) -> VersionSummary:
     return VersionSummary(version, kind, {}, begins_clone=False, footprint=Footprint(Kind(kind)))
 
 
-def conflict(table: MemoryTable, envelope: Envelope, observed: Fetched | None = None) -> Conflict:
-    folded = table.fold_group(entries([envelope], 100), TERMS, observed)
+def conflict(table: MemoryTable, envelope: Envelope, fetched: Fetched | None = None) -> Conflict:
+    folded = table.fold_group(entries([envelope], 100), TERMS, fetched)
     (outcome,) = folded.outcomes
     assert isinstance(outcome.result, Rejected)
     assert folded.publication is None

@@ -36,8 +36,8 @@ def filled() -> tuple[MemoryTable, LanceState]:
 
 
 def result(table: MemoryTable, envelope: Envelope, then: LanceState | None) -> object:
-    observed = Fetched(states={("", envelope.lance.restore.version): then})
-    folded = table.fold_group(entries([envelope], 50), TERMS, observed)
+    fetched = Fetched(states={("", envelope.lance.restore.version): then})
+    folded = table.fold_group(entries([envelope], 50), TERMS, fetched)
     return folded.outcomes[0].result
 
 

@@ -115,7 +115,7 @@ class Folded:
 
 
 def fold(
-    table_format: AnyFormat, table: FoldedTable, group: Sequence[Entry], observed: Fetched, terms: Terms
+    table_format: AnyFormat, table: FoldedTable, group: Sequence[Entry], fetched: Fetched, terms: Terms
 ) -> Folded:
     """Folds a group of a table's entries, all from one log and in its order.
 
@@ -125,9 +125,9 @@ def fold(
     version: then only those before it get outcomes, and it is folded with the next group.
     """
     covered = table.marks.offset_of(group[0].position.log)
-    draft = table_format.draft(table.state, observed, of_format(table_format, group))
-    tagging = TagAnswers(table_format.name, table_format.refs, table.state, observed.tags, terms.recalled)
-    folding = _Folding(draft, table_format.name, table, terms, covered, tagging, observed.needed_by)
+    draft = table_format.draft(table.state, fetched, of_format(table_format, group))
+    tagging = TagAnswers(table_format.name, table_format.refs, table.state, fetched.tags, terms.recalled)
+    folding = _Folding(draft, table_format.name, table, terms, covered, tagging, fetched.needed_by)
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         results = [

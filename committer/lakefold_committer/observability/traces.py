@@ -1,4 +1,4 @@
-"""The interface to which the loop of a partition reports its work for traces, and a version that ignores it.
+"""The interface to which a partition reports its work for traces, and a class that ignores the reports.
 
 Without OpenTelemetry's variables nothing of OpenTelemetry is loaded, and a partition reports to an object
 that does nothing.

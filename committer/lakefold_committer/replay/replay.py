@@ -32,7 +32,7 @@ from lakefold_committer.replay.version_replay import (
 )
 from lakefold_committer.tables.branches import branch_location
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
-from lakefold_committer.tables.requirements import observe, with_history
+from lakefold_committer.tables.requirements import fetch, with_history
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -258,14 +258,14 @@ class _Replay:
         if len(first_group(committed, self._format, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that can't share one")
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
-        table, observed = observe(self._format, self._versions, self._prefetcher, table, group)
+        table, fetched = fetch(self._format, self._versions, self._prefetcher, table, group)
         missing = notes_on_missing(
             self._format.requirements(table.state, of_format(self._format, group)),
             table.state,
-            observed,
+            fetched,
         )
         try:
-            folded, recalling = self._fold(case, table, group, observed)
+            folded, recalling = self._fold(case, table, group, fetched)
         except RetryError:
             raise
         except (StopError, DamagedError, InvalidError) as error:
@@ -278,7 +278,7 @@ class _Replay:
         return result_of(case, differences, missing, notes), folded.table.reported()
 
     def _fold(
-        self, case: Case, table: FoldedTable, group: Sequence[Entry], observed: Fetched
+        self, case: Case, table: FoldedTable, group: Sequence[Entry], fetched: Fetched
     ) -> tuple[Folded, RecallingFormat[Any]]:
         """Folds the group, and once more without entries that the fold accepts and the record refused."""
         terms = Terms(
@@ -296,7 +296,7 @@ class _Replay:
         recalling = self._format.recalling(recorded)
         folded: Folded | None = None
         try:
-            folded = fold(recalling, table, group, observed, terms)
+            folded = fold(recalling, table, group, fetched, terms)
         except ValueError:
             # An entry that was refused at that time may be unable to share a version with the others.
             if not recalling.accepted:
@@ -305,7 +305,7 @@ class _Replay:
         if folded is None or undecided or recalling.accepted:
             unsettled = undecided | unlike
             recalling = self._format.recalling(replace(recorded, given=unsettled))
-            folded = fold(recalling, table, group, observed, terms)
+            folded = fold(recalling, table, group, fetched, terms)
             recalling.undecided, recalling.unlike = undecided, unlike
         return folded, recalling
 

@@ -133,15 +133,15 @@ def _may_begin(case: Case, base: FoldedTable, entry: Entry) -> bool:
     return bool(base.marks.table_id) or table_id_of(entry.position) == case.table_id
 
 
-def notes_on_missing(needs: Requirements, state: State | None, observed: Fetched) -> list[str]:
+def notes_on_missing(needs: Requirements, state: State | None, fetched: Fetched) -> list[str]:
     """Returns notes on what the fold needs and the store no longer has."""
-    notes = [f"the file {path} is gone" for path, data in observed.contents.items() if data is None]
-    versions = {number for number, schema in observed.schemas.items() if schema is None}
+    notes = [f"the file {path} is gone" for path, data in fetched.contents.items() if data is None]
+    versions = {number for number, schema in fetched.schemas.items() if schema is None}
     notes += [f"version {number} is gone" for number in sorted(versions)]
     notes += [
         f"version {number} of {root or 'this table'} is gone"
-        for (root, number), fetched in observed.states.items()
-        if fetched is None
+        for (root, number), older in fetched.states.items()
+        if older is None
     ]
     since = needs.operations_since
     if state is not None and since is not None and state.history_start > since:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from lakefold_table.tag_proposal import KnownTags
     from lakefold_table.versions.versions import Versions
 
-NOT_THERE = -1
+ABSENT = -1
 """The size of a listed file that doesn't exist (`Fetched`)."""
 
 
-def observe(
+def fetch(
     table_format: AnyFormat,
     versions: Versions,
     prefetcher: Prefetcher,
@@ -47,15 +47,15 @@ def observe(
     if needs.operations_since is not None and prefetcher.is_stored:
         table = with_history(table_format, versions, table, needs.operations_since)
         needs = table_format.requirements(table.state, group)
-    observed = _fetched(prefetcher, needs)
-    if table.state is not None and (_lacks_anything(observed) or _lacks_named(proposed, tags)):
+    fetched = _fetched(prefetcher, needs)
+    if table.state is not None and (_lacks_anything(fetched) or _lacks_named(proposed, tags)):
         # A store that isn't mounted lacks all files. It may be mounted again, so missing files don't count.
         if prefetcher.is_stored:
             versions.check_there(table.state.version)
         # The needs are computed again, since files that are listed in portions are read only once.
-        observed = _fetched(prefetcher, table_format.requirements(table.state, group))
+        fetched = _fetched(prefetcher, table_format.requirements(table.state, group))
         tags = prefetcher.tags(proposed)
-    return table, replace(observed, tags=tags, needed_by=needed_by)
+    return table, replace(fetched, tags=tags, needed_by=needed_by)
 
 
 def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:
@@ -85,19 +85,19 @@ def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
     )
 
 
-def files_in(observed: Fetched) -> list[str]:
+def files_in(fetched: Fetched) -> list[str]:
     """Returns the files of the table that were fetched and exist, without those listed in portions."""
-    files = [path for path, size in observed.sizes.items() if size is not None]
-    files += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
-    files += [f"{folder}/{name}" for folder, names in observed.folders.items() for name in names]
+    files = [path for path, size in fetched.sizes.items() if size is not None]
+    files += [path for path, data in fetched.contents.items() if data is not None and not is_whole(path)]
+    files += [f"{folder}/{name}" for folder, names in fetched.folders.items() for name in names]
     return files
 
 
-def _lacks_anything(observed: Fetched) -> bool:
-    results = (observed.sizes, observed.contents, observed.schemas, observed.states, observed.tails)
-    if any(None in result.values() for result in results) or not all(observed.folders.values()):
+def _lacks_anything(fetched: Fetched) -> bool:
+    results = (fetched.sizes, fetched.contents, fetched.schemas, fetched.states, fetched.tails)
+    if any(None in result.values() for result in results) or not all(fetched.folders.values()):
         return True
-    return any(NOT_THERE in sizes for sizes in observed.listed.values())
+    return any(ABSENT in sizes for sizes in fetched.listed.values())
 
 
 def _lacks_named(proposed: Sequence[Tag], known: KnownTags) -> bool:

@@ -24,7 +24,7 @@ from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_committer.tables.refs import record_branch, write_tags, write_tags_again
-from lakefold_committer.tables.requirements import answers_before, files_in, observe
+from lakefold_committer.tables.requirements import answers_before, fetch, files_in
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.entry import Entry, Invalid, Outcome, Result
 from lakefold_table.errors import (
@@ -299,7 +299,7 @@ class TableWriter:
         log = group[0].position.log
         accept = None if self._recovery is None else self._recovery.accept
         check_log(self._ahead.marks, group[0].position, self._ahead.uri, accept)
-        self._ahead, observed = observe(self._format, self._versions, self._prefetcher, self._ahead, group)
+        self._ahead, fetched = fetch(self._format, self._versions, self._prefetcher, self._ahead, group)
         covered = self._ahead.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
         terms = Terms(
@@ -311,7 +311,7 @@ class TableWriter:
             clock_us=time.time_ns() // 1000,
             last=self._last_committed(group[0]),
         )
-        return fold(self._format, self._ahead, group, observed, terms), files_in(observed)
+        return fold(self._format, self._ahead, group, fetched, terms), files_in(fetched)
 
     def _last_committed(self, entry: Entry) -> Position | None:
         """Returns the last position that was committed to the entry's branch, if that no longer exists."""

@@ -336,7 +336,7 @@ def _without_schema(message: bytes, types_by_schema: dict[bytes, dict[str, Debez
         start = re.match(_SCHEMA_BEGIN.decode(), text)
         schema, end = _JSON.raw_decode(text, 0 if start is None else start.end())
     except ValueError:
-        # Who parses the message reports that it is not JSON.
+        # The parser of the message reports that it is not JSON.
         return message
     middle = _PAYLOAD_BEGIN.match(text, end)
     if middle is None:

@@ -124,7 +124,7 @@ def _converted(
         return column
     if not _is_raw(column.type, kind):
         if types.is_temporal(column.type) or types.is_decimal(column.type) or _has_bytes(column.type):
-            # Who made the columns has converted it.
+            # It was converted when the columns were made.
             return column
         message = f"it is {column.type}, which a {kind} of Debezium never is"
         raise InvalidError(

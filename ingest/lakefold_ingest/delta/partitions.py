@@ -50,7 +50,7 @@ def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values
         # A column that the batch lacks is null in its rows.
         if name in rows.schema.names:
             codes = rows.column(name).dictionary_encode(null_encoding="encode")
-            # Numbered again, so that a product can't grow with each column.
+            # The values are numbered again, so that the product does not grow with each column.
             combined = numbers * (len(codes.dictionary) + 1) + codes.indices.to_numpy(zero_copy_only=False)
             _, numbers = np.unique(combined, return_inverse=True)
     order = np.argsort(numbers, kind="stable")
@@ -71,8 +71,8 @@ def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values
 def value_text(value: Any, field: pa.Field) -> str | None:  # noqa: ANN401 - a value of a column
     """Returns a value of a partition column as the log has it, None for null.
 
-    The log has no empty text but null, as Delta's protocol says. Raises `InvalidError` if the column does not
-    allow null.
+    The log has null in place of an empty text, as Delta's protocol says. Raises `InvalidError` if the column
+    does not allow null.
     """
     text = _text(value)
     if not text and value is not None and not field.nullable:

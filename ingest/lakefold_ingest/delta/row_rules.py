@@ -1,7 +1,7 @@
 """What a Delta table requires of the rows of a batch: CHECK constraints and column invariants.
 
 They are SQL. Comparisons of a column with a constant, IS NULL, AND, OR and NOT are evaluated; a table that
-requires more is not written, and the error names what it requires. So are tables whose values this release
+requires more is not written, and the error names what it requires. Nor are tables whose values this release
 can't make: generated columns, and columns with a default that the batch lacks.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import TableMetadata
     from lakefold_table.delta.predicates.syntax import Constant, Predicate
 
-_ELSEWHERE: Final = "write such rows by another client, as Spark with Delta"
+_OTHER_CLIENT: Final = "write such rows by another client, such as Spark with Delta"
 MOST_SHOWN: Final = 300
 
 
@@ -104,7 +104,7 @@ def rules_of(
         of_column = field.get("metadata") or {}
         if GENERATED in of_column and "generatedColumns" in features:
             message = f"the column {field['name']} is generated as {of_column[GENERATED]}"
-            raise InvalidError(f"{message}, which this release can't do", where=where, hint=_ELSEWHERE)
+            raise InvalidError(f"{message}, which this release can't do", where=where, hint=_OTHER_CLIENT)
         if DEFAULT in of_column and "allowColumnDefaults" in features and field["name"] not in batch:
             message = f"the batch lacks the column {field['name']}, whose default is {of_column[DEFAULT]}"
             raise InvalidError(message, where=where, hint="give each row its value")
@@ -113,11 +113,11 @@ def rules_of(
         try:
             predicate = parse_predicate(rule.text)
             check_predicate(predicate, table.names)
-            # Also that its constants can be compared with these columns.
+            # It is also checked that its constants can be compared with these columns.
             _met(predicate, table.empty_table(), table)
         except (UnknownPredicateError, pa.ArrowException) as error:
             message = f"the table has {rule.name}, which is {rule.text!r}: {error}"
-            raise InvalidError(message, where=where, hint=_ELSEWHERE) from error
+            raise InvalidError(message, where=where, hint=_OTHER_CLIENT) from error
     return rules
 
 
@@ -169,7 +169,7 @@ def holds(predicate: Predicate, rows: pa.RecordBatch | pa.Table, columns: pa.Sch
         met = _met(predicate, rows, columns)
     except (UnknownPredicateError, pa.ArrowException) as error:
         message = f"a condition can't be evaluated: {error}"
-        raise InvalidError(message, hint=_ELSEWHERE) from error
+        raise InvalidError(message, hint=_OTHER_CLIENT) from error
     combined = met.combine_chunks() if isinstance(met, pa.ChunkedArray) else met
     return pc.fill_null(combined, fill_value=False)
 

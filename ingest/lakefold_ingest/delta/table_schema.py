@@ -29,7 +29,7 @@ def check_text_types(metadata: TableMetadata, where: str) -> None:
         if said is not None and (not isinstance(said, str) or text_types(said) is None):
             message = f"the column {field['name']} has the type {said!r}, which is not understood"
             raise InvalidError(
-                message, where=where, hint="write such rows by another client, as Spark with Delta"
+                message, where=where, hint="write such rows by another client, such as Spark with Delta"
             )
 
 

@@ -151,7 +151,7 @@ def refusal_text(outcome: Outcome) -> str:
 def _doubts(result: Duplicate) -> str:
     """Returns why the rows of a Duplicate may not be in the table, as words; empty if they are."""
     doubts = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
-    return doubts + "; its content is another than that of the first" * result.different_content
+    return doubts + "; its content differs from that of the first" * result.different_content
 
 
 def in_version(result: Duplicate) -> str:

@@ -1,7 +1,7 @@
 """Options that only Kafka's Java client has, and what librdkafka has instead.
 
-Who comes from Spark's own Kafka source has a configuration for Java. librdkafka refuses such an option when
-the first client is made, mostly without a word about what to set instead. The names are those of Kafka 4.3.
+Users of Spark's own Kafka source have a configuration for Java. librdkafka refuses such an option when the
+first client is made, mostly without saying what to set instead. The names are those of Kafka 4.3.
 """
 
 from __future__ import annotations

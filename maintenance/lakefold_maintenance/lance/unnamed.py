@@ -44,7 +44,7 @@ def _manifests(survey: TableSurvey) -> Iterator[bytes]:
     """Yields the bytes of all manifests of the table and of its branches, the newest of the table first."""
     root, _ = main_and_branch(survey.source)
     refs = Refs(root.storage)
-    # The branches before the versions: a branch that is made meanwhile names what a version of these names.
+    # Branches are listed first: a branch that is made meanwhile names what one of these versions names.
     branches = {**refs.unrecorded(), **refs.branches()}
     yield from _files(root.storage)
     for name in branches:

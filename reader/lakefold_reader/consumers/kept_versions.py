@@ -60,9 +60,9 @@ def kept_versions(source: Source, planned: Plan) -> list[KeptFor]:
     files = _FilesOfVersions(source, planned.newest)
     refs, taken = [], set[int]()
     for reason, named in _refs(source).items():
-        here = {name: number for name, number in named.items() if number in numbers[:-1]}
-        new = {*here.values()} - taken
-        refs.append(KeptFor(reason, tuple(here), len(new), *files.added(new)))
+        old = {name: number for name, number in named.items() if number in numbers[:-1]}
+        new = {*old.values()} - taken
+        refs.append(KeptFor(reason, tuple(old), len(new), *files.added(new)))
         taken |= new
     aged = [number for number in numbers[: len(numbers) - planned.kept[POLICY]] if number not in taken]
     groups = [(REMOVABLE, (), [*planned.versions]), *_by_consumer(source, aged)]
@@ -132,12 +132,12 @@ def _refs(source: Source) -> dict[str, dict[str, int]]:
 def _by_consumer(source: Source, aged: Sequence[int]) -> list[tuple[str, tuple[str, ...], list[int]]]:
     """Returns the consumers that keep versions which are old enough, the farthest behind first.
 
-    A consumer has the versions that no other one keeps which is further ahead.
+    A version that several consumers keep counts for the one that is furthest ahead.
     """
     consumers = Consumers(source)
-    here = [each for each in consumers.all() if each.branch == consumers.branch]
+    readers = [each for each in consumers.all() if each.branch == consumers.branch]
     behind = sorted(
-        (each for each in here if aged and each.version <= aged[-1]), key=lambda each: each.version
+        (each for each in readers if aged and each.version <= aged[-1]), key=lambda each: each.version
     )
     starts = sorted({each.version for each in behind})[:MOST_ROWS]
     return [

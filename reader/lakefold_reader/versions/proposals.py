@@ -159,8 +159,8 @@ class _VersionSearch:
 
     def _is_alone(self, summary: VersionSummary, record: Record) -> bool:
         """Returns whether this version contains the proposal and no other, so that its position is known."""
-        here = summary.version == self.committed_in or self._is_among(record)
-        return len(record.committed) == 1 and here
+        is_named = summary.version == self.committed_in or self._is_among(record)
+        return len(record.committed) == 1 and is_named
 
     def _is_among(self, record: Record) -> bool:
         """Returns whether the batches of this version have no gap and include the requested batch."""

@@ -115,13 +115,13 @@ def proposed(entry: Entry) -> DeltaTableProposal:
 
 
 class DeltaDraft:
-    """The next version. `observed`: the sizes of the files that the proposals add."""
+    """The next version. `fetched`: the sizes of the files that the proposals add."""
 
-    def __init__(self, state: DeltaState | None, observed: Fetched) -> None:
+    def __init__(self, state: DeltaState | None, fetched: Fetched) -> None:
         self._state = state
         self._snapshot = None if state is None else state.snapshot
-        self._observed = observed
-        self._stored_us = 0 if state is None else observed.times.get(commit_path(state.version), 0)
+        self._fetched = fetched
+        self._stored_us = 0 if state is None else fetched.times.get(commit_path(state.version), 0)
         self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
@@ -348,7 +348,7 @@ class DeltaDraft:
             return RebasedFiles(proposal.adds, proposal.removes)
         later = () if self._state is None else self._state.since(proposal.read_version)
         merged = {file.path: file.data for file in self._vectors.values()}
-        contents = {**self._observed.contents, **merged}
+        contents = {**self._fetched.contents, **merged}
         try:
             files = rebased(proposal, self._files.file, [*later, *self._shared.moving()], contents)
         except DamagedError as error:
@@ -398,7 +398,7 @@ class DeltaDraft:
         rules = table_rules(proposal.protocol, proposal.metadata, proposal.domains)
         fault = proposal_fault(proposal, rules) or new_protocol_fault(proposal.protocol)
         fault = fault or metadata_fault(None, rules)
-        return fault or neighbour_fault(entry.envelope.table, self._observed.neighbours)
+        return fault or neighbour_fault(entry.envelope.table, self._fetched.neighbours)
 
     def _conflict(
         self, proposal: DeltaTableProposal, metadata: TableMetadata, fault: Invalid | None

@@ -211,10 +211,10 @@ class DeltaFormat:
             differences.append(Difference("lines", str(len(ours)), str(len(theirs))))
         return differences
 
-    def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
+    def draft(self, state: DeltaState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`."""
         del entries
-        return DeltaDraft(state, observed)
+        return DeltaDraft(state, fetched)
 
 
 def _times(state: DeltaState | None, entries: Sequence[Entry]) -> frozenset[str]:
@@ -258,10 +258,10 @@ class RecallingDelta(DeltaFormat):
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 
-    def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
+    def draft(self, state: DeltaState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`, with the answers that were given then."""
         del entries
-        return RecalledDraft(state, self, observed.contents)
+        return RecalledDraft(state, self, fetched.contents)
 
 
 class RecalledDraft(DeltaDraft):
@@ -283,20 +283,20 @@ class RecalledDraft(DeltaDraft):
         offset = entry.position.offset
         answer = self._recalling.recorded.answers.get(offset)
         if answer is None or isinstance(answer, Committed | Tagged | Duplicate):
-            self._observed = Fetched(contents=self._contents)
+            self._fetched = Fetched(contents=self._contents)
             return super().add(entry)
         if offset in self._recalling.recorded.given:
             return answer
         paths = frozenset(proposed(entry).files)
         verdict: Accepted | Duplicate | Rejected | Invalid | None = None
         around = sorted(needs_around(entry.envelope.table).neighbours) if self._state is None else ()
-        for observed in (
+        for fetched in (
             *(Fetched(neighbours={neighbour}) for neighbour in around),
             Fetched(sizes=dict.fromkeys(paths)),
             Fetched(sizes=self._recalling.recorded.sizes(paths)),
             Fetched(),
         ):
-            self._observed = replace(observed, contents=self._contents)
+            self._fetched = replace(fetched, contents=self._contents)
             verdict = super().add(entry)
             if (verdict.shortened() if isinstance(verdict, Invalid) else verdict) == answer:
                 return verdict

@@ -30,7 +30,7 @@ MAX_DEPTH = 63
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
-def creation_fault(envelope: Envelope, observed: Fetched) -> Invalid | None:
+def creation_fault(envelope: Envelope, fetched: Fetched) -> Invalid | None:
     """Returns what is wrong with a proposal to create a table, apart from its fragments, or None."""
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite
@@ -55,8 +55,8 @@ def creation_fault(envelope: Envelope, observed: Fetched) -> Invalid | None:
     if any(count > 1 for count in bases.values()):
         return Invalid("two bases have the same id", "give each base an id of its own")
     return (
-        neighbour_fault(envelope.table, observed.neighbours)
-        or base_path_fault(overwrite.initial_bases, observed.outside)
+        neighbour_fault(envelope.table, fetched.neighbours)
+        or base_path_fault(overwrite.initial_bases, fetched.outside)
         or schema_fault(overwrite.schema)
         or reserved_key_fault([*overwrite.config_upsert_values, *overwrite.schema_metadata])
     )

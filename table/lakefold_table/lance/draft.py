@@ -66,7 +66,7 @@ class LanceDraft:
     def __init__(
         self,
         state: LanceState | None,
-        observed: Fetched,
+        fetched: Fetched,
         entries: Sequence[Entry] = (),
         *,
         transaction_file: bool = True,
@@ -74,9 +74,9 @@ class LanceDraft:
         self._transaction_file = transaction_file
         self._state = state
         self._scheme = Scheme.V2 if state is None else state.scheme
-        self._table = VersionBuilder(state, observed)
+        self._table = VersionBuilder(state, fetched)
         self._table.look_up([key for entry in entries for key in new_file_keys(entry)])
-        self._meanings = None if state is None else Meanings(state, observed)
+        self._meanings = None if state is None else Meanings(state, fetched)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
         self._done: dict[Kind, RowsTouched] = {}
@@ -302,10 +302,10 @@ class LanceDraft:
                 f"there is no table at {envelope.table}",
                 "create it first: an empty overwrite whose envelope has `create`",
             )
-        fault = creation_fault(envelope, self._table.observed)
+        fault = creation_fault(envelope, self._table.fetched)
         if fault is not None:
             return fault
-        empty = VersionBuilder(None, self._table.observed)
+        empty = VersionBuilder(None, self._table.fetched)
         empty.create(first_head(envelope), version_to_create(envelope))
         change = overwrite.create(empty, Proposal(envelope))
         if isinstance(change, TableChange):
@@ -315,10 +315,10 @@ class LanceDraft:
 
     def _clone(self, envelope: Envelope) -> TableChange | Invalid:
         """Returns the first version of a table that begins as another table's version."""
-        cloned = clone.begin(envelope, self._table.observed)
+        cloned = clone.begin(envelope, self._table.fetched)
         if isinstance(cloned, Invalid):
             return cloned
-        self._table = VersionBuilder(cloned, self._table.observed)
+        self._table = VersionBuilder(cloned, self._table.fetched)
         self._table.version = cloned.version
         self._begins_clone = True
         return TableChange(envelope.lance, rows_added=cloned.rows)
@@ -343,7 +343,7 @@ class LanceDraft:
             return rows
         ours = self._ours = proposed_footprint(envelope, rows, state.head)
         read = known_version(transaction) or state.version
-        plain = Proposal(envelope, rows, packed=packed, sizes=self._table.observed.listed.get(entry.position))
+        plain = Proposal(envelope, rows, packed=packed, sizes=self._table.fetched.listed.get(entry.position))
         moved = self._followed_rows(plain, ours, read)
         landed = moved.landed if isinstance(moved, CarriedRows) else None
         verdict = self._history.verdict(ours, read, landed)

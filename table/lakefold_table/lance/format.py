@@ -235,9 +235,9 @@ class LanceFormat:
         """Returns the format as it judges the entries of a version that it made before."""
         return RecallingLance(recorded)
 
-    def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
+    def draft(self, state: LanceState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Returns the draft of the version after `state`."""
-        return LanceDraft(state, observed, entries, transaction_file=self.transaction_files)
+        return LanceDraft(state, fetched, entries, transaction_file=self.transaction_files)
 
 
 class RecallingLance(LanceFormat):
@@ -250,9 +250,9 @@ class RecallingLance(LanceFormat):
         self.unlike = self._recall.unlike
         self.accepted = self._recall.accepted
 
-    def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
+    def draft(self, state: LanceState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
-        return self._recall.draft(state, observed, entries)
+        return self._recall.draft(state, fetched, entries)
 
 
 def _transaction_in(files: Files, head: Manifest) -> Transaction | None:

@@ -35,9 +35,9 @@ NONE: frozenset[int] = frozenset()
 class Meanings:
     """What field ids mean in each version, computed once for all entries of a version in the making."""
 
-    def __init__(self, state: LanceState, observed: Fetched) -> None:
+    def __init__(self, state: LanceState, fetched: Fetched) -> None:
         self._state = state
-        self._observed = observed
+        self._fetched = fetched
         self.refuses_replaced = True
         """Whether rows are refused that have values of a field that was replaced by one of its name."""
         self._known: dict[int, Mapping[int, Identity] | None] = {}
@@ -106,7 +106,7 @@ class Meanings:
     def _at(self, version: int) -> Mapping[int, Identity] | None:
         if version not in self._known:
             newest = version == self._state.version
-            fields = self._state.schema if newest else self._observed.schemas.get(version)
+            fields = self._state.schema if newest else self._fetched.schemas.get(version)
             self._known[version] = None if fields is None else identities(cast("Sequence[Field]", fields))
         return self._known[version]
 

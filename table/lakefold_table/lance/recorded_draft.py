@@ -90,7 +90,7 @@ class Recall:
         except (DamagedError, InvalidError):
             return None
 
-    def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
+    def draft(self, state: LanceState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
         del entries
         sizes: dict[str, int | None] = {}
@@ -99,9 +99,9 @@ class Recall:
         listed: dict[Position, array[int]] = {}
         seen = Fetched(
             sizes,
-            observed.contents,
-            observed.schemas,
-            observed.states,
+            fetched.contents,
+            fetched.schemas,
+            fetched.states,
             listed,
             outside,
             neighbours=neighbours,
@@ -120,16 +120,16 @@ class _Seen:
 
 
 class _Draft(LanceDraft):
-    """The draft of one version that is folded again. `seen`: the facts in `observed`."""
+    """The draft of one version that is folded again. `seen`: the facts in `fetched`."""
 
     def __init__(
         self,
         recalling: Recall,
         state: LanceState | None,
-        observed: Fetched,
+        fetched: Fetched,
         seen: _Seen,
     ) -> None:
-        super().__init__(state, observed, transaction_file=recalling.names_transaction_file)
+        super().__init__(state, fetched, transaction_file=recalling.names_transaction_file)
         self._recalling, self._before, self._seen = recalling, state, seen
         self._table.records_row_order = recalling.carries_rows
         if self._meanings is not None:
@@ -172,8 +172,8 @@ class _Draft(LanceDraft):
         variants: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
             variants = [dict.fromkeys(needs.sizes), self._recalling.sizes_now(needs.sizes), {}]
-        places = (*needs.bases, *needs.neighbours)
-        named = [path for path in places if isinstance(answer, Invalid) and path in answer.message]
+        paths = (*needs.bases, *needs.neighbours)
+        named = [path for path in paths if isinstance(answer, Invalid) and path in answer.message]
         verdict: Accepted | Rejected | Invalid | None = answer
         for sizes, at in [*(({}, [path]) for path in named), *((sizes, ()) for sizes in variants)]:
             self._see(sizes, at)
@@ -186,9 +186,9 @@ class _Draft(LanceDraft):
         names_a_file = isinstance(answer, Invalid) and any(
             path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
         )
-        elsewhere = bool(needs.contents or needs.states or places) and isinstance(answer, Invalid)
-        where = self._recalling.undecided if names_a_file or elsewhere else self._recalling.unlike
-        where.add(entry.position.offset)
+        reads_more = bool(needs.contents or needs.states or paths) and isinstance(answer, Invalid)
+        differing = self._recalling.undecided if names_a_file or reads_more else self._recalling.unlike
+        differing.add(entry.position.offset)
         return verdict
 
     def _stored_sizes(self, entry: Entry) -> Mapping[str, int | None]:
@@ -230,6 +230,6 @@ class _Draft(LanceDraft):
         """
         self._seen.sizes.clear()
         self._seen.sizes.update(sizes)
-        for places in (self._seen.outside, self._seen.neighbours):
-            places.clear()
-            places.update(at)
+        for paths in (self._seen.outside, self._seen.neighbours):
+            paths.clear()
+            paths.update(at)

@@ -27,7 +27,7 @@ class StoredTable(Protocol):
 class TableView(Protocol):
     """What is read of a `VersionBuilder`."""
 
-    observed: Fetched
+    fetched: Fetched
     head: Manifest
     version: int
 

@@ -53,8 +53,8 @@ class VersionBuilder:
     order of its rows, as it does since rules 6.
     """
 
-    def __init__(self, state: LanceState | None, observed: Fetched) -> None:
-        self.observed = observed
+    def __init__(self, state: LanceState | None, fetched: Fetched) -> None:
+        self.fetched = fetched
         self.head = Manifest() if state is None else state.head
         self.version = 1 if state is None else state.version + 1
         self.keeps_files_apart = True
@@ -153,7 +153,7 @@ class VersionBuilder:
         `path`: in the table, or the whole URI of a file elsewhere.
         """
         made = self.before.get(path)
-        return self.observed.contents.get(path) if made is None else made.data
+        return self.fetched.contents.get(path) if made is None else made.data
 
     def all(self) -> Iterable[DataFragment]:
         """Yields every fragment that exists, ascending.
@@ -180,7 +180,7 @@ class VersionBuilder:
         for fragment in fragments:
             remaining = without_dropped_fields(fragment, dropped)
             fault = new_fragment_fault(remaining, columns or self.columns, bases) or file_fault(
-                fragment, self.observed.sizes
+                fragment, self.fetched.sizes
             )
             if fault is not None:
                 return fault
@@ -331,13 +331,13 @@ class VersionBuilder:
         stay = {
             number: fragment for number, fragment in change.replaced.items() if number not in change.removed
         }
-        self._replaced.update(zip(stay, with_sizes(list(stay.values()), self.observed.sizes), strict=True))
+        self._replaced.update(zip(stay, with_sizes(list(stay.values()), self.fetched.sizes), strict=True))
         self._note_files(change.replaced.values())
 
     def _add(self, fragments: Sequence[DataFragment]) -> tuple[int, int, int]:
         prefixes = self._prefixes
         unsized = [fragment.SerializeToString(deterministic=True) for fragment in fragments]
-        held, encoded = with_sizes(fragments, self.observed.sizes), unsized
+        held, encoded = with_sizes(fragments, self.fetched.sizes), unsized
         if held is not fragments:
             encoded = [fragment.SerializeToString(deterministic=True) for fragment in held]
         numbered = self.numbering.number(held, encoded, self.version)
@@ -359,7 +359,7 @@ class VersionBuilder:
             return False
         if self.keeps_files_apart and not self._files.is_new(plain.key):
             return False
-        sizes = self.observed.sizes
+        sizes = self.fetched.sizes
         return plain.path not in sizes or 0 < plain.size == sizes[plain.path]
 
     def take_plain(self, plain: Plain) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Buffer
 
-# Doesn't wait for the other end of a pipe.
+# Follows no link, and doesn't wait for the other end of a pipe.
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _NAMED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _UNNAMED: Final = os.O_WRONLY | getattr(os, "O_TMPFILE", 0)

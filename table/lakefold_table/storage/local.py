@@ -38,7 +38,6 @@ from lakefold_table.uri import canonical, local_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-# Doesn't follow a link (it may leave the root) and doesn't wait for the other end of a pipe.
 _KNOWN_FOLDERS: Final = 4096
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _SYNCING: Final = 8
@@ -295,7 +294,7 @@ class LocalStorage:
     def _sync_names(self, folder: str, paths: Collection[str]) -> None:
         """Makes the names of these objects durable, and that of their folder.
 
-        Failing that, rewrites are due.
+        If that fails, the objects are rewritten before they count as durable.
         """
         with _translated_errors(self._below + folder):
             try:
@@ -583,7 +582,7 @@ def _translated_errors(path: str) -> Iterator[None]:
 def _read(fd: int, start: int, length: int) -> bytes:
     """Returns exactly `length` bytes from `start`, fewer at the file's end.
 
-    A single call unless they are gigabytes.
+    This is a single system call, unless the bytes are gigabytes.
     """
     data = os.pread(fd, length, start)
     if len(data) == length:

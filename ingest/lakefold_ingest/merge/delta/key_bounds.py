@@ -1,7 +1,7 @@
 """Which files of a Delta table can have one of some keys, and a predicate of the keys that are inserted.
 
-Files say the least and the greatest value of a column, and the value of a partition column. A type whose
-values are not compared here leaves it open, and so do missing statistics.
+Files say the least and the greatest value of a column, and the value of a partition column. If these are
+missing, or of a type whose values are not compared here, the file may have any of the keys.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def key_predicate(columns: Sequence[DeltaColumn], arrays: Iterable[pa.Array]) ->
     A file in which none of its ranges can be has none of the keys. `arrays`: the values of the key columns.
     """
     parts = [_ranges(column, array) for column, array in zip(columns, arrays, strict=True)]
-    said = [part for part in parts if part]
-    return " AND ".join(f"({part})" for part in said) or "true"
+    conditions = [part for part in parts if part]
+    return " AND ".join(f"({part})" for part in conditions) or "true"
 
 
 def _ranges(column: DeltaColumn, array: pa.Array) -> str:

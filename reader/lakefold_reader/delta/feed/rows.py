@@ -42,7 +42,7 @@ def _condition(text: str) -> Condition:
 
 _KINDS: Final = ", ".join(f"'{kind}'" for kind in ORDER)
 _OTHER: Final = _condition(f"IS NULL OR {CHANGE_TYPE.physical} NOT IN ({_KINDS})")
-"""Also holds for each row of a file that lacks the column."""
+"""It also holds for each row of a file that lacks the column."""
 
 
 def feed_schema(columns: DeltaSchema) -> pa.Schema:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Members = dict[str, Any]
 """A column as the schema of a table has it."""
 MOST_LEVELS: Final = 63
-"""How many levels a column has at most, itself and its values included, with which Arrow makes a batch."""
+"""Arrow makes no batch with a column of more levels, the column itself and its values included."""
 
 
 def fields_in(metadata: TableMetadata) -> list[Members]:

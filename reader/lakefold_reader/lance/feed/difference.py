@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 ANEW = frozenset({Kind.OVERWRITE, Kind.CLONE})
-"""After these operations a fragment is another one than the fragment of the same id before."""
+"""After these operations a fragment with an old id is a new fragment."""
 DOUBTFUL = frozenset({Kind.RESTORE, Kind.UNKNOWN, Kind.DATA_OVERLAY})
-"""After these operations a fragment is the one of the same id before only if both name one data file."""
+"""After these operations a fragment with an old id is the old fragment only if both name one data file."""
 FIRST_VERSION = 1
 """The version that counts as having made a row if its fragment doesn't record it (Lance fact 7.5)."""
 

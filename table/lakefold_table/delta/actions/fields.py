@@ -77,8 +77,8 @@ def action(kind: type[V]) -> type[V]:
     made: Any = value()(kind)
     held = [each for each in fields(made) if each.metadata]
     ordered = [each for each in held if each.metadata["at"] is None]
-    elsewhere = (each for each in held if each.metadata["at"] is not None)
-    for each in sorted(elsewhere, key=lambda each: each.metadata["at"]):
+    out_of_order = (each for each in held if each.metadata["at"] is not None)
+    for each in sorted(out_of_order, key=lambda each: each.metadata["at"]):
         ordered.insert(each.metadata["at"], each)
     made.FIELDS = tuple(
         ActionField(each.metadata["name"], each.name, *each.metadata["type"]) for each in ordered

@@ -1,4 +1,4 @@
-"""Makes the footprint of a transaction. Each operation that leaves more than its kind has a function."""
+"""Makes the footprint of a transaction: a function for each kind of which the rules need more than the kind."""
 
 from __future__ import annotations
 

@@ -62,20 +62,20 @@ def needs_of(fields: Sequence[Field], index: IndexMetadata) -> Requirements:
     return Requirements(folders=folders, tails=tails)
 
 
-def completed(fields: Sequence[Field], index: IndexMetadata, observed: Fetched) -> IndexMetadata | Invalid:
+def completed(fields: Sequence[Field], index: IndexMetadata, fetched: Fetched) -> IndexMetadata | Invalid:
     """Returns the entry with its files and details, as far as these were fetched.
 
     Returns the same object if nothing is missing in it, and `Invalid` if its folder has no files.
     """
     if not _is_in_table(index):
         return index
-    listing = None if index.files else observed.folders.get(_folder(index))
+    listing = None if index.files else fetched.folders.get(_folder(index))
     if listing is not None and not listing:
         return Invalid(
             f"every file of index {index.name!r} is missing: its folder {_folder(index)} is empty",
             "write the index before you send the transaction",
         )
-    details = _details(index, observed.tails) if lacks_details(fields, index) else None
+    details = _details(index, fetched.tails) if lacks_details(fields, index) else None
     if listing is None and details is None:
         return index
     complete = IndexMetadata()

@@ -87,7 +87,7 @@ def entry_fault(table: TableView, index: IndexMetadata, read_version: int) -> In
         _kind_fault(index)
         or _coverage_fault(table, index)
         or names_fault(index.name, index.files)
-        or files_fault(index.name, dict(_listed(index)), table.observed.sizes)
+        or files_fault(index.name, dict(_listed(index)), table.fetched.sizes)
     )
 
 

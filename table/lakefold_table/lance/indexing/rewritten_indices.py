@@ -88,7 +88,7 @@ def _remapped_fault(
         paths = paths_of_rewritten([index])
         name = index.new_id.uuid.hex()
         fault = names_fault(name, index.new_index_files) or files_fault(
-            name, {path: sizes.get(path, 0) for path in paths}, table.observed.sizes
+            name, {path: sizes.get(path, 0) for path in paths}, table.fetched.sizes
         )
         if fault is not None:
             return fault

@@ -55,7 +55,7 @@ def change(table: VersionBuilder, _proposal: Proposal) -> Rejected:
     )
 
 
-def begin(envelope: Envelope, observed: Fetched) -> LanceState | Invalid:
+def begin(envelope: Envelope, fetched: Fetched) -> LanceState | Invalid:
     """Returns the first version of the clone, without its time, marks and transaction.
 
     Returns `Invalid` if the clone is not possible. Reads all fragments of the source, since each file has to
@@ -65,16 +65,16 @@ def begin(envelope: Envelope, observed: Fetched) -> LanceState | Invalid:
     if fault is not None:
         return fault
     clone = envelope.lance.clone
-    fault = neighbour_fault(_root_of(envelope), observed.neighbours, clone.branch_name)
+    fault = neighbour_fault(_root_of(envelope), fetched.neighbours, clone.branch_name)
     if fault is not None:
         return fault
-    source = cast("LanceState | None", observed.states.get((clone.ref_path, clone.ref_version)))
+    source = cast("LanceState | None", fetched.states.get((clone.ref_path, clone.ref_version)))
     if source is None:
         return Invalid(
             f"version {clone.ref_version} of {clone.ref_path} does not exist or can't be read from here",
             "name the root of a table below the committer's roots, and one of its versions",
         )
-    by = observed.deleted.get(clone.ref_path)
+    by = fetched.deleted.get(clone.ref_path)
     if by is not None and clone.is_shallow:
         # Its files are about to be removed, or are being removed.
         return Invalid(

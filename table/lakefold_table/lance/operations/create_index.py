@@ -63,7 +63,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected 
     fitted: list[_Fitted] = []
     try:
         for proposed in proposal.transaction.create_index.new_indices:
-            index = complete_entries.completed(table.head.fields, proposed, table.observed)
+            index = complete_entries.completed(table.head.fields, proposed, table.fetched)
             if isinstance(index, Invalid):
                 return index
             result = (

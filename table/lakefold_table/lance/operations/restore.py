@@ -61,7 +61,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
 
 def _state(table: VersionBuilder, number: int) -> LanceState | None:
     """Returns the fetched version, None if it could not be fetched."""
-    return table.observed.states.get(("", number))  # type: ignore[return-value]  # what this format decoded
+    return table.fetched.states.get(("", number))  # type: ignore[return-value]  # what this format decoded
 
 
 def _head(table: VersionBuilder, restored: LanceState) -> Manifest:

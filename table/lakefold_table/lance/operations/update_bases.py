@@ -35,7 +35,7 @@ def needs_of(bases: Sequence[BasePath]) -> Requirements:
 def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that adds the bases. A base without an id gets the lowest free id from 1."""
     proposed = proposal.transaction.update_bases.new_bases
-    location_fault = base_path_fault(proposed, table.observed.outside)
+    location_fault = base_path_fault(proposed, table.fetched.outside)
     if location_fault is not None:
         return location_fault
     bases = _Bases(table.head.base_paths)

@@ -1,7 +1,7 @@
 """Whether a Rewrite kept the order of its rows, and what it wrote into each of its new fragments.
 
 Lance's message of a Rewrite doesn't say where each row went. If the rows of a group keep their order (the old
-fragments as they are listed, in each the rows that are not deleted, ascending), the place of each row follows
+fragments as they are listed, in each the rows that are not deleted, ascending), each row's address follows
 from the deletion files that the Rewrite read. All of Lance's compactions keep this order: they renumber row
 ids and index entries by it (Lance fact 6.17). But a Rewrite may as well sort the rows of its group. So a
 Rewrite is only trusted to keep the order if there is evidence: its transaction has the property
@@ -10,7 +10,7 @@ Lance itself has committed it.
 
 The committer adds the property to each Rewrite of which it knows the order. If all rows of a new fragment
 were deleted meanwhile, that fragment is left out of the version, and a second property states how many rows
-it had, since the places of the rows after it depend on that.
+it had, since the addresses of the rows after it depend on that.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def new_file_fault(
     return (
         columns.file_fault(without_fields(file, dropped))
         or path_fault(file, table.base_ids)
-        or size_fault(file, table.observed.sizes)
+        or size_fault(file, table.fetched.sizes)
     )
 
 
