@@ -257,7 +257,7 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
         _print_error(missing, as_json=as_json, logged=logged(), code=USAGE)
         return USAGE
     except click.ClickException as caught:
-        _print_misuse(_placed(caught), as_json=as_json, logged=logged())
+        _print_misuse(_explained_misuse(caught), as_json=as_json, logged=logged())
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -302,7 +302,7 @@ def _print_misuse(misuse: click.ClickException, *, as_json: bool, logged: bool) 
         _print_json_error(error, USAGE)
 
 
-def _placed(error: click.ClickException) -> click.ClickException:
+def _explained_misuse(error: click.ClickException) -> click.ClickException:
     """Returns the error. If an option that the verb lacks belongs before the verb, the error says so."""
     options = {name for parameter in lakefold.params for name in parameter.opts}
     if not isinstance(error, click.NoSuchOption) or error.option_name not in options:

@@ -120,7 +120,7 @@ FOR_LANCE = (
 )
 @click.option("--create", is_flag=True, help="The transaction (an Overwrite) creates the table.")
 @click.option("--stable-row-ids", is_flag=True, help="With --create: rows keep their ids when they move.")
-@click.option("--data-storage-version", default="", help="With --create: the data files' format, as 2.1.")
+@click.option("--data-storage-version", default="", help="With --create: the files' format, such as 2.1.")
 @click.option("--v1-manifest-paths", is_flag=True, help="With --create: name manifests as old clients do.")
 @click.option(
     "--into",

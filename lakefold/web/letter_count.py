@@ -102,7 +102,7 @@ class LetterCount:
                 describe(admin, topic)
         deadline = self._clock() + MOST_S
         for view in views:
-            counted = self._counted[view.partition] = _still_there(self._counted.get(view.partition), view)
+            counted = self._counted[view.partition] = _without_lost(self._counted.get(view.partition), view)
             if counted.end < view.high and self._clock() < deadline:
                 with closing(self._read(admin, topic, view.partition, counted.end, view.high)) as sizes:
                     most = MOST_BYTES // len(views)
@@ -124,7 +124,7 @@ class LetterCount:
         return replace(counted, end=high, letters=counted.letters + letters)
 
 
-def _still_there(counted: _Counted | None, view: PartitionView) -> _Counted:
+def _without_lost(counted: _Counted | None, view: PartitionView) -> _Counted:
     """Returns the count without the dead letters that the partition has lost."""
     if counted is None or counted.end > view.high or counted.end < view.low:
         first = max(view.low, view.high - MOST_OFFSETS)

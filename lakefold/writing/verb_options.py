@@ -56,7 +56,7 @@ def layout_options(function: Callable[..., Result]) -> Callable[..., Result]:
 
     text = "Each file has the rows in the order of these columns."
     decorated: Callable[..., Result] = click.option("--sort-by", default="", metavar="A,B", help=text)(call)
-    text = "A property of TABLE, if it is a Delta table that is created, as delta.enableDeletionVectors=true."
+    text = "A property of TABLE if it is created as a Delta table, such as delta.enableDeletionVectors=true."
     decorated = click.option(
         "--property", "properties", multiple=True, metavar="NAME=VALUE", callback=_properties, help=text
     )(decorated)

@@ -154,7 +154,7 @@ def _of_uri(text: str, scheme: str, rest: str) -> str:
         return _of_file_uri(text, authority, rest, segments)
     authority = authority.lower()
     if not _AUTHORITY.fullmatch(authority):
-        hint = f"write {scheme}://BUCKET/PATH; credentials belong into the storage options"
+        hint = f"write {scheme}://BUCKET/PATH; give credentials in the storage options"
         raise InvalidError("this is not a bucket or host name", where=text, hint=hint)
     return f"{scheme}://{'/'.join([authority, *segments])}{_kept_query(text, query)}"
 

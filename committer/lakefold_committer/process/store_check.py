@@ -91,7 +91,7 @@ def _check_of(root: str, storage_options: Mapping[str, str] | None) -> _StoreChe
     if location.scheme == _EXTERNAL:
         # Each table's URI names its own manifest store.
         bucket = f"s3://{location.authority}/{root.partition('?')[0].partition('://')[2].partition('/')[2]}"
-        return _Bucket(open_storage(bucket, storage_options), commits_there=False)
+        return _Bucket(open_storage(bucket, storage_options), publishes_by_put=False)
     return _Bucket(open_storage(root, storage_options))
 
 
@@ -123,12 +123,12 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """A root in a bucket. `commits_there`: whether versions are published by puts into it."""
+    """A root in a bucket. `publishes_by_put`: whether versions are published by puts into it."""
 
     storage: Storage
-    commits_there: bool = True
+    publishes_by_put: bool = True
 
     def __call__(self) -> None:
         self.storage.anything_at_root()
-        if self.commits_there and isinstance(self.storage, ChecksConditions):
+        if self.publishes_by_put and isinstance(self.storage, ChecksConditions):
             self.storage.check_conditions()

@@ -51,7 +51,7 @@ def fetch(
     if table.state is not None and (_lacks_anything(fetched) or _lacks_named(proposed, tags)):
         # A store that isn't mounted lacks all files. It may be mounted again, so missing files don't count.
         if prefetcher.is_stored:
-            versions.check_there(table.state.version)
+            versions.check_any_exists(table.state.version)
         # The needs are computed again, since files that are listed in portions are read only once.
         fetched = _fetched(prefetcher, table_format.requirements(table.state, group))
         tags = prefetcher.tags(proposed)

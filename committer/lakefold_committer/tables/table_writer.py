@@ -283,7 +283,7 @@ class TableWriter:
         try:
             return open_table(self._format, self._versions, uri, self._recovery)
         except LocationError as error:
-            if isinstance(error, NotATableError) and self._take_format_there():
+            if isinstance(error, NotATableError) and self._take_stored_format():
                 return open_table(self._format, self._versions, uri, self._recovery)
             check_absent(self._format, uri, "", self._recovery, self._options, problem=error.message)
             raise
@@ -295,7 +295,7 @@ class TableWriter:
             group = self._answerable(group)
         elif group[0].fault is not None and self._confirmed.state is not None and self._previews is NOTHING:
             # The file of a claim is missing. That counts only if the store has the table's other files.
-            self._versions.check_there(self._confirmed.version)
+            self._versions.check_any_exists(self._confirmed.version)
         log = group[0].position.log
         accept = None if self._recovery is None else self._recovery.accept
         check_log(self._ahead.marks, group[0].position, self._ahead.uri, accept)
@@ -333,7 +333,7 @@ class TableWriter:
             self._versions.in_format(table_format).latest()
         self._use(table_format)
 
-    def _take_format_there(self) -> bool:
+    def _take_stored_format(self) -> bool:
         """Takes another format if the table has it, or if a crash left only the beginning of such a table.
 
         Returns whether it has taken one.

@@ -152,7 +152,7 @@ def merged_fields(
             raise InvalidError(message, hint="rename the column of the batch")
         lower[name.lower()] = name
         if types.is_null(column.type):
-            hint = "cast it to the type that it shall have, or leave it out"
+            hint = "cast it to the type that it should have, or leave it out"
             raise InvalidError(f"{path}{name} can't be added, because it has no type, only nulls", hint=hint)
         merged.append({**_member(column, f"{path}{name}"), "nullable": True})
         added.append(f"{path}{name}")

@@ -180,7 +180,7 @@ def _not_written(error: Exception, uri: str) -> LakefoldError:
     cause = meaning(error, uri)
     if isinstance(cause, InvalidError) and not isinstance(error, OSError):
         return cause
-    hint = "see that the table's folder or bucket exists, and that this process may write to it"
+    hint = "check that the table's folder or bucket exists, and that this process may write to it"
     if isinstance(cause, LakefoldError) and not isinstance(cause, DamagedError):
         hint = cause.hint
     message = cause.message if isinstance(cause, LakefoldError) else str(cause)

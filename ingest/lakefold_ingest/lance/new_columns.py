@@ -145,7 +145,7 @@ class _Adding:
         """Raises `InvalidError` for a type, at any depth, that can't be added to this table."""
         kind = storage_of(kind)
         if types.is_null(kind):
-            hint = "cast it to the type that it shall have, or leave it out"
+            hint = "cast it to the type that it should have, or leave it out"
             raise self._error(f"{name} can't be added, because it has no type, only nulls", hint)
         if self._version < V2_0 or (types.is_map(kind) and self._version < V2_2):
             shown = ".".join(map(str, self._version))

@@ -102,7 +102,7 @@ class GivenWrite:
             )
         if ("txnAppId" in self.values) != ("txnVersion" in self.values) and use is WriteUse.BATCH:
             missing = "txnVersion" if "txnAppId" in self.values else "txnAppId"
-            hint = "give both txnAppId and txnVersion, which make a batch that is run again known, or neither"
+            hint = "give both txnAppId and txnVersion, by which a repeated batch is recognised, or neither"
             raise InvalidError("it is missing", where=missing, hint=hint)
 
     def settings(self) -> dict[str, Any]:

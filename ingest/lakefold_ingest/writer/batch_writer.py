@@ -206,7 +206,7 @@ class BatchWriter:
         return RetryError(
             f"the writer was closed, and the log gave no outcome for {self._settings.timeout_s:g} s: {state}",
             where=self._settings.table,
-            hint="see that the brokers and a committer run; rows that were never sent may be appended again",
+            hint="check that brokers and a committer run; rows that were never sent may be appended again",
         )
 
     def _before_send(self, batch: list[Pending]) -> None:

@@ -81,7 +81,7 @@ class ForeignOutcomes:
             first_offset=self._first,
             unreadable=self._counts[True],
             unsigned=self._counts[False],
-            hint="another program than a committer writes to this topic: revoke its right to write",
+            hint="a program that is no committer writes to this topic: revoke its right to write",
         )
         for is_unreadable, number in self._counts.items():
             if number and self._trust.passed_over is not None:

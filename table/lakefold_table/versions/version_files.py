@@ -34,7 +34,7 @@ def put_needed(storage: Storage, files: Sequence[NewFile]) -> None:
         puts = [_put(storage, file) for file in files]
     for file, put in zip(files, puts, strict=True):
         if put is not Put.STORED:
-            _check_there(storage, file)
+            _check_stored(storage, file)
 
 
 def _put(storage: Storage, file: NewFile) -> Put:
@@ -45,7 +45,7 @@ def _put(storage: Storage, file: NewFile) -> Put:
         return Put.EXISTS
 
 
-def _check_there(storage: Storage, file: NewFile) -> None:
+def _check_stored(storage: Storage, file: NewFile) -> None:
     try:
         data = storage.get(file.path)
     except FileNotFoundError as error:

@@ -369,7 +369,7 @@ class Versions:
         if self._listed_after(before):
             return
         checks_again = self._puts_once_sure is not None and not publication.before
-        if not (checks_again and self._is_there(before)):
+        if not (checks_again and self._exists_checked(before)):
             self.check_newest(before)
 
     def _put_version(
@@ -431,7 +431,7 @@ class Versions:
                 raise self.all_missing()
             if version + 1 not in numbers and numbers[-1] != version:
                 raise self._changed_meanwhile(f"version {version} was the newest, now it is {numbers[-1]}")
-        self._is_there(version)
+        self._exists_checked(version)
 
     def _listed_after(self, version: int) -> bool:
         """Returns whether this process put the version and has just listed it as the newest."""
@@ -465,9 +465,9 @@ class Versions:
         """
         if self._clock() - self._confirmed_at > CONFIRMED_SECONDS:
             return False
-        return self._is_there(version) and self._hint() <= newest
+        return self._exists_checked(version) and self._hint() <= newest
 
-    def _is_there(self, version: int) -> bool:
+    def _exists_checked(self, version: int) -> bool:
         """Returns whether the version exists.
 
         Raises `StopError` if its file can't be that which was read or put here.
@@ -489,7 +489,7 @@ class Versions:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return math.inf
 
-    def check_there(self, newest: int) -> None:
+    def check_any_exists(self, newest: int) -> None:
         """Raises `RetryError` if no version is left: then it is the store that is missing.
 
         `newest`: the version that is known as the newest, or is about to be put.

@@ -55,7 +55,7 @@ def spacing(snapshot: DeltaSnapshot) -> int:
     text = snapshot.metadata.configuration.get(INTERVAL) or str(DEFAULT_INTERVAL)
     commits = int(text) if _NUMBER.fullmatch(text) else 0
     if not commits:
-        hint = "set it to a number of commits, as 10"
+        hint = "set it to a number of commits, such as 10"
         raise DamagedError(f"the property {INTERVAL} is {text!r}", hint=hint)
     while commits * FILES_PER_COMMIT < len(snapshot.files):
         commits *= 2

@@ -69,7 +69,7 @@ def inline_rows(vector: DeletionVector, where: str = "") -> dict[int, Bitmap]:
 def stored_rows(vector: DeletionVector, content: bytes, where: str = "") -> dict[int, Bitmap]:
     """Returns the rows of a vector in the content of its file. Raises `DamagedError`."""
     if content[:1] != bytes([FILE_VERSION]):
-        raise DamagedError("the file is none of deletion vectors", where=where, hint=_HINT)
+        raise DamagedError("the file does not contain deletion vectors", where=where, hint=_HINT)
     start = 1 if vector.offset is None else vector.offset
     data = start + LENGTH_BYTES
     end = data + vector.size

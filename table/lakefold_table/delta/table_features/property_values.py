@@ -41,7 +41,7 @@ SWITCH: Final = ValueKind("true or false", _matches(r"\s*(true|false)\s*"))
 COUNT: Final = ValueKind("a number from 1 on", _matches(r"0*[1-9][0-9]{0,8}"))
 COLUMNS: Final = ValueKind("a number of columns, or -1 for all", _matches(r"-1|[0-9]{1,9}"))
 WHOLE: Final = ValueKind("a whole number", _matches(r"[0-9]{1,19}"))
-DURATION: Final = ValueKind("weeks, days or hours, as `interval 1 week`", _is_duration)
+DURATION: Final = ValueKind("weeks, days or hours, such as `interval 1 week`", _is_duration)
 LEVEL: Final = ValueKind(
     "Serializable or WriteSerializable", _matches("(write)?serializable|snapshotisolation")
 )

@@ -1,4 +1,4 @@
-"""Makes the footprint of a transaction: a function for each kind of which the rules need more than the kind."""
+"""Makes the footprint of a transaction: a function for each kind of which more than the kind is needed."""
 
 from __future__ import annotations
 
