@@ -54,7 +54,7 @@ def tag(  # noqa: PLR0913 - its options
     """Give a version of TABLE the name NAME: the newest version, or the one that is chosen.
 
     Clean-ups keep a version that a tag names. A tag is a file beside the versions, which every Lance client
-    reads. It goes through the log as any proposal, so tags are set and removed in the order of the log; its
+    reads. It goes through the log like any proposal, so tags are set and removed in the order of the log; its
     outcome is printed, and the exit code is 3 if it was refused, for instance because the tag exists. The
     version is chosen before it is sent: what was sent before but isn't folded yet is not in the newest one.
     If another Lance client changes the tag as well, the later change counts.
@@ -244,7 +244,7 @@ def restore(
     The versions after that one stay readable, but their rows are no longer in the table. The batches that
     made them are listed. They stay folded under their keys: sent again under these, they are Duplicates. So
     send them again, corrected, under another app id. Batches that the committer folds before the restore are
-    taken back too, those that it folds afterwards are not. The restore goes through the log as any proposal;
+    taken back too, those that it folds afterwards are not. The restore goes through the log, as proposals do;
     the exit code is 3 if it was refused. The restore of a Delta table is built again if others commit at the
     same time, and is refused if they do so 10 times.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FOREIGN_SETTINGS: Final = re.compile(r"LAKEFOLD_(?!CACHE$)|PYSPARK_|SPARK_")
-"""Environment variables that a user may have set for other work, such as another topic. The demo removes them."""
+"""Variables that a user may have set for other work, such as another topic. The demo removes them."""
 
 _LAST_LINES: Final = 15
 _POLL_S: Final = 0.02

@@ -94,7 +94,7 @@ FOR_LANCE = (
     help="With --actions: an application whose last batch in that version was read; repeatable.",
 )
 @click.option(
-    "--operation", default="", help="With --actions: the operation's name, as DELETE.  [default: WRITE]"
+    "--operation", default="", help="With --actions: the operation, such as DELETE.  [default: WRITE]"
 )
 @click.option(
     "--isolation",
