@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 COMMITTED: Final = "committed"
 DUPLICATE: Final = "duplicate"
-REJECTED: Final = "rejected"
-INVALID: Final = "invalid"
 WAITING: Final = "waiting"
 REPLACED: Final = "replaced"
 """Another entry was answered at this position. The entry that is at it now isn't answered yet."""
@@ -42,7 +40,7 @@ REGROWN: Final = (
 
 
 ROLLED_BACK: Final = (
-    "nothing, if its rows shall stay removed; else send the rows under another key, because each key is "
+    "nothing, if its rows should stay removed; else send the rows under another key, because each key is "
     "folded only once: use a sink with another app_id"
 )
 

@@ -121,7 +121,7 @@ class TagAnswers:
 
 
 def target_of(tag: Tag) -> TagTarget:
-    """Returns the version that a proposed tag shall name."""
+    """Returns the version that a proposed tag is to name."""
     return TagTarget.of(tag.branch, tag.version)
 
 

@@ -42,7 +42,7 @@ def prefix_length(configuration: Mapping[str, str | None]) -> int:
 
 
 def random_folder(length: int) -> str:
-    """Returns the name of a folder with a slash at its end; empty if it shall have no letters."""
+    """Returns the name of a folder with a slash at its end; empty if it is to have no letters."""
     return f"{''.join(secrets.choice(_LETTERS) for _ in range(length))}/" if length else ""
 
 
