@@ -113,11 +113,11 @@ class Brokers:
         self.questions.append(Future())
         return self.questions[-1]
 
-    def settle(self, asked: Future[Exception | None]) -> None:
-        self.awaited.append(asked)
-        answer = asked.result(120)
-        if answer is not None:
-            raise answer
+    def settle(self, answer: Future[Exception | None]) -> None:
+        self.awaited.append(answer)
+        error = answer.result(120)
+        if error is not None:
+            raise error
 
 
 def proof() -> tuple[DeferredTopicCheck, Brokers]:

@@ -22,7 +22,7 @@ from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.snapshot.snapshot import open_table
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.at_position import version_at_position
-from lakefold_reader.versions.positions import asked_of
+from lakefold_reader.versions.positions import position_query
 from lakefold_table.entry import Outcome
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
 from lakefold_table.marks.marks import Rebinding, RebindReason, describe_position
@@ -347,7 +347,7 @@ def play(history: History, act: str, some: int, more: int) -> None:
 
 
 def test_a_requested_position_has_a_short_text() -> None:
-    assert str(asked_of(5)) == "offset 5"
-    assert str(asked_of(Position(LOG, 5, TOPIC))) == "topic-id/0@5"
-    assert str(asked_of("t/1@5")) == "t/1@5"
-    assert str(asked_of({"topic": "t", "offset": 5})) == "t/any@5"
+    assert str(position_query(5)) == "offset 5"
+    assert str(position_query(Position(LOG, 5, TOPIC))) == "topic-id/0@5"
+    assert str(position_query("t/1@5")) == "t/1@5"
+    assert str(position_query({"topic": "t", "offset": 5})) == "t/any@5"

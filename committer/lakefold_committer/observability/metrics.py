@@ -444,13 +444,13 @@ class _PartitionGauges(Collector):
         """Yields each gauge with a sample for every partition."""
         with self._lock:
             watched = dict(self._watched)
-            asked = {str(number): partition.ask() for number, partition in watched.items()}
+            answers = {str(number): partition.ask() for number, partition in watched.items()}
         owned = GaugeMetricFamily("lakefold_partitions_owned", "Partitions that this process folds")
-        owned.add_metric([], len(asked))
+        owned.add_metric([], len(answers))
         yield owned
         for name, meaning, value in _GAUGES:
             family = GaugeMetricFamily(name, meaning, labels=["partition"])
-            for partition, (status, entries, seconds) in asked.items():
+            for partition, (status, entries, seconds) in answers.items():
                 family.add_metric([partition], value(status, entries, seconds))
             yield family
 

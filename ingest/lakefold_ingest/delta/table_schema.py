@@ -25,9 +25,9 @@ def table_schema(metadata: TableMetadata) -> pa.Schema:
 def check_text_types(metadata: TableMetadata, where: str) -> None:
     """Raises `InvalidError` if a column has a type of texts that is not understood, and so not checked."""
     for field in fields_in(metadata):
-        said = (field.get("metadata") or {}).get(KEY)
-        if said is not None and (not isinstance(said, str) or text_types(said) is None):
-            message = f"the column {field['name']} has the type {said!r}, which is not understood"
+        type_text = (field.get("metadata") or {}).get(KEY)
+        if type_text is not None and (not isinstance(type_text, str) or text_types(type_text) is None):
+            message = f"the column {field['name']} has the type {type_text!r}, which is not understood"
             raise InvalidError(
                 message, where=where, hint="write such rows by another client, such as Spark with Delta"
             )

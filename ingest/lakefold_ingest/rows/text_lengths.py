@@ -33,8 +33,8 @@ def limited_field(field: pa.Field, length: TextType | None) -> pa.Field:
 
 def length_of(field: pa.Field) -> TextType | None:
     """Returns the type of a field's texts, None if it has another one."""
-    said = (field.metadata or {}).get(LENGTH)
-    return None if said is None else text_type(said.decode())
+    type_text = (field.metadata or {}).get(LENGTH)
+    return None if type_text is None else text_type(type_text.decode())
 
 
 def limits_texts(field: pa.Field) -> bool:

@@ -339,16 +339,16 @@ class Admin:
         no broker is alive, as one does that is fenced or has just started: librdkafka (2.16) then asserts a
         result that it doesn't have.
         """
-        asked: Future[ClusterMetadata] = Future()
+        metadata: Future[ClusterMetadata] = Future()
 
         def ask() -> None:
             try:
-                asked.set_result(self.client.list_topics(timeout=self.timeout_s))
+                metadata.set_result(self.client.list_topics(timeout=self.timeout_s))
             except Exception as error:  # noqa: BLE001 - the waiting thread raises it
-                asked.set_exception(error)
+                metadata.set_exception(error)
 
         start_thread(threading.Thread(target=ask, name="lakefold-cluster", daemon=True))
-        return asked
+        return metadata
 
 
 def cluster_id(bootstrap_servers: str, timeout: float) -> str:

@@ -49,7 +49,7 @@ class TopicGuard:
         self._topic = topic
         self._log = log
         self._every_s = every_s
-        self._asked: Future[TopicDescription] | None = None
+        self._awaited: Future[TopicDescription] | None = None
         self._next_at = time.monotonic() + every_s
         self._missing_since: float | None = None
         self._checking = threading.Lock()
@@ -60,12 +60,12 @@ class TopicGuard:
 
         Raises `GapError` if the topic was created again or deleted, `InvalidError` if the request is refused.
         """
-        if self._asked is None:
+        if self._awaited is None:
             if time.monotonic() >= self._next_at:
-                self._asked = self.ask()
-        elif self._asked.done():
-            asked, self._asked = self._asked, None
-            error = self._check(asked)
+                self._awaited = self.ask()
+        elif self._awaited.done():
+            answer, self._awaited = self._awaited, None
+            error = self._check(answer)
             if error is not None and not isinstance(error, RetryError):
                 raise error
             self._next_at = time.monotonic() + (self._every_s if self.answering else _AWAY_EVERY_S)
@@ -81,11 +81,11 @@ class TopicGuard:
         """
         self.settle(self.ask())
 
-    def settle(self, asked: Future[TopicDescription]) -> None:
+    def settle(self, answer: Future[TopicDescription]) -> None:
         """Waits for the answer to a request. Raises as `verify`; for any thread."""
         with suppress(FutureTimeoutError, KafkaException):
-            asked.result(self._admin.timeout_s + 1)
-        error = self._check(asked)
+            answer.result(self._admin.timeout_s + 1)
+        error = self._check(answer)
         if error is not None:
             raise error
 
@@ -147,14 +147,14 @@ class DeferredTopicCheck:
     def __init__(self, guard: TopicGuard) -> None:
         self._guard = guard
         self._changing = threading.Lock()
-        self._asked: Future[TopicDescription] | None = None
+        self._awaited: Future[TopicDescription] | None = None
         self._owed = False
 
     def ask(self) -> None:
         """Requests the topic's identity, since messages have come."""
-        asked = self._guard.ask()
+        answer = self._guard.ask()
         with self._changing:
-            self._asked, self._owed = asked, True
+            self._awaited, self._owed = answer, True
 
     def settle(self) -> None:
         """Waits until all messages that had come before this call are verified to be from the expected topic.
@@ -165,18 +165,18 @@ class DeferredTopicCheck:
         with self._changing:
             if not self._owed:
                 return
-            if self._asked is None:
-                self._asked = self._guard.ask()
-            asked = self._asked
+            if self._awaited is None:
+                self._awaited = self._guard.ask()
+            answer = self._awaited
         try:
-            self._guard.settle(asked)
+            self._guard.settle(answer)
         except RetryError:
-            self._end(asked, owed=True)
+            self._end(answer, owed=True)
             raise
-        self._end(asked, owed=False)
+        self._end(answer, owed=False)
 
-    def _end(self, asked: Future[TopicDescription], *, owed: bool) -> None:
+    def _end(self, answer: Future[TopicDescription], *, owed: bool) -> None:
         """Notes that a request was answered, unless messages came later and made a request of their own."""
         with self._changing:
-            if self._asked is asked:
-                self._asked, self._owed = None, owed
+            if self._awaited is answer:
+                self._awaited, self._owed = None, owed

@@ -177,8 +177,8 @@ def _column(given: Any, where: str, *, is_mapped: bool, by_id: bool) -> DeltaCol
     arrow, children = _type(kind, where, is_mapped=is_mapped, by_id=by_id)
     field = pa.field(name, arrow, nullable=more.get("nullable") is not False)
     column = DeltaColumn(field, physical, number, kind if isinstance(kind, str) else "", children)
-    said = known.get(KEY)
-    return _with_lengths(column, text_types(said) or {}) if isinstance(said, str) else column
+    type_text = known.get(KEY)
+    return _with_lengths(column, text_types(type_text) or {}) if isinstance(type_text, str) else column
 
 
 def _with_lengths(column: DeltaColumn, lengths: Mapping[tuple[str, ...], TextType]) -> DeltaColumn:

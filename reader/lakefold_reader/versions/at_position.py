@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.positions import PositionQuery, asked_of, log_position, reached
+from lakefold_reader.versions.positions import PositionQuery, log_position, position_query, reached
 from lakefold_reader.versions.proposals import counting_marks
 from lakefold_reader.versions.stray_files import is_stray_at, without_strays
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
@@ -33,21 +33,21 @@ def version_at_position(source: Source, position: object) -> int:
 
     If the entry shares its version with others, the version contains these too. If the offset belongs to
     another table, it is the first version that was folded from beyond the offset. The number of versions that
-    are read is the logarithm of all. Raises as `positions.asked_of` and `log_position`, `InvalidError` if no
+    are read is the logarithm of all. Raises as `position_query` and `log_position`, `InvalidError` if no
     committer made a version of this branch, `VersionExpiredError` if that version was cleaned up.
     """
-    asked = asked_of(position)
+    query = position_query(position)
     numbers = numbers_of(source)
     try:
-        version = _oldest_with(source, numbers, asked)
+        version = _oldest_with(source, numbers, query)
     except VersionExpiredError:
-        return _oldest_with(source, without_strays(source, numbers), asked)
+        return _oldest_with(source, without_strays(source, numbers), query)
     if version != numbers[-1] and is_stray_at(source, version):
-        return _oldest_with(source, without_strays(source, numbers), asked)
+        return _oldest_with(source, without_strays(source, numbers), query)
     return version
 
 
-def _oldest_with(source: Source, numbers: Sequence[int], asked: PositionQuery) -> int:
+def _oldest_with(source: Source, numbers: Sequence[int], query: PositionQuery) -> int:
     marks = counting_marks(source, numbers)
     if marks is None:
         raise InvalidError(
@@ -55,7 +55,7 @@ def _oldest_with(source: Source, numbers: Sequence[int], asked: PositionQuery) -
             where=source.uri,
             hint="name a version or a time",
         )
-    return _PositionSearch(source, numbers, marks, log_position(asked, marks, source.uri)).oldest()
+    return _PositionSearch(source, numbers, marks, log_position(query, marks, source.uri)).oldest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class PositionQuery:
         return f"{topic}/{'any' if self.partition is None else self.partition}@{self.offset}{topic_id}"
 
 
-def asked_of(position: object) -> PositionQuery:
+def position_query(position: object) -> PositionQuery:
     """Parses a position: see `lakefold.open`. Raises `InvalidError` if it is none."""
     if isinstance(position, PositionQuery):
         return position
@@ -75,23 +75,23 @@ def asked_of(position: object) -> PositionQuery:
     return _of_object(position)
 
 
-def log_position(asked: PositionQuery, marks: Marks, uri: str) -> Position:
+def log_position(query: PositionQuery, marks: Marks, uri: str) -> Position:
     """Returns the position that is meant, in a log that the marks know and that was folded so far.
 
     Raises `NotFoldedYetError` if the log was not folded so far, and `InvalidError` if no log or more than one
     fits, if the table left the log before that, or if the offset was assigned twice.
     """
     by_log = _known(marks)
-    fitting = _fitting(asked, marks, by_log)
+    fitting = _fitting(query, marks, by_log)
     if len(fitting) != 1:
         what = "is in no log of this table" if not fitting else "may be in several logs of this table"
         listed = "; ".join(sorted(describe_position(position) for position in by_log.values())) or "none"
         hint = f"known are: {listed}. Name the log by cluster_id, topic_id and partition"
-        raise InvalidError(f"{asked} {what}", where=uri, hint=hint)
+        raise InvalidError(f"{query} {what}", where=uri, hint=hint)
     newest = fitting[0]
-    _check_folded(asked, newest, marks, uri)
-    _check_single(asked.offset, newest.log, marks, uri)
-    return Position(newest.log, asked.offset, newest.topic)
+    _check_folded(query, newest, marks, uri)
+    _check_single(query.offset, newest.log, marks, uri)
+    return Position(newest.log, query.offset, newest.topic)
 
 
 def reached(marks: Marks, log: LogId) -> int:
@@ -103,26 +103,26 @@ def reached(marks: Marks, log: LogId) -> int:
     return -1 if position is None else position.offset
 
 
-def _fitting(asked: PositionQuery, marks: Marks, by_log: Mapping[LogId, Position]) -> list[Position]:
-    if not asked.names_log and marks.position is not None:
+def _fitting(query: PositionQuery, marks: Marks, by_log: Mapping[LogId, Position]) -> list[Position]:
+    if not query.names_log and marks.position is not None:
         return [by_log[marks.position.log]]
-    return [position for position in by_log.values() if asked.is_in(position)]
+    return [position for position in by_log.values() if query.is_in(position)]
 
 
-def _check_folded(asked: PositionQuery, newest: Position, marks: Marks, uri: str) -> None:
-    if asked.offset <= newest.offset:
+def _check_folded(query: PositionQuery, newest: Position, marks: Marks, uri: str) -> None:
+    if query.offset <= newest.offset:
         return
     bound = marks.position
     if newest.log.is_file or (bound is not None and bound.log == newest.log):
-        here = newest if bound is None or newest.log.is_file else bound
+        latest = newest if bound is None or newest.log.is_file else bound
         raise NotFoldedYetError(
-            f"{asked} isn't folded yet: the table is at {describe_position(here)}",
-            newest=here,
+            f"{query} isn't folded yet: the table is at {describe_position(latest)}",
+            newest=latest,
             where=uri,
             hint="ask again later, or for an earlier one; entries that were refused alone make no version",
         )
     raise InvalidError(
-        f"{asked} was never folded: the table left that log at {describe_position(newest)}",
+        f"{query} was never folded: the table left that log at {describe_position(newest)}",
         where=uri,
         hint=f"now it is at {describe_position(bound)}",
     )
@@ -226,7 +226,7 @@ def _of_object(position: object) -> PositionQuery:
     inner = getattr(position, "position", getattr(position, "positions", None))
     if inner is None or callable(inner):
         raise _no_position(repr(position))
-    return asked_of(inner)
+    return position_query(inner)
 
 
 def _number(value: object) -> int:

@@ -500,9 +500,9 @@ class DeltaDraft:
 
     def _before_ms(self) -> int:
         """Returns the time of the version before, after which that of a commit must be; 0 without one."""
-        said = None if self._snapshot is None else self._snapshot.in_commit_ms
+        commit_ms = None if self._snapshot is None else self._snapshot.in_commit_ms
         stored_ms = 0 if self._state is None else max(self._state.time_us, self._stored_us) // 1000
-        return stored_ms if said is None else said
+        return stored_ms if commit_ms is None else commit_ms
 
     def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
         """Returns the metadata that the commit sets, None if it sets none."""

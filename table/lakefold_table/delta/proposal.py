@@ -235,8 +235,8 @@ def _user_metadata(actions: Iterable[Action]) -> str | None:
 
 
 def _kept_ids(actions: Iterable[Action]) -> bool | None:
-    said = {says_preserved(action) for action in actions if isinstance(action, CommitInfo)} - {None}
-    return all(said) if said else None
+    statements = {says_preserved(action) for action in actions if isinstance(action, CommitInfo)} - {None}
+    return all(statements) if statements else None
 
 
 def _rows(data: bytes, path: str) -> Bitmap:

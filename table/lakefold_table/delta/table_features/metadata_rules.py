@@ -227,8 +227,8 @@ def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Ite
                 yield f"the columns {other!r} and {column.name!r} have one {what}", _FOLLOW
         highest = max(highest, number)
     text = metadata.configuration.get(HIGHEST_ID) or ""
-    said = number_of(text)
-    if said is None or said < highest:
+    stated = number_of(text)
+    if stated is None or stated < highest:
         shown = f"{HIGHEST_ID} is {text[:SHOWN]!r}"
         yield f"{shown}, but a column has the id {highest}", "set it to the highest id"
 

@@ -69,8 +69,8 @@ def text_types(name: str) -> Mapping[tuple[str, ...], TextType] | None:
 def char_kind(field: Mapping[str, Any]) -> str:
     """Returns the type of a column as the schema names it, but `char(n)` if it is that."""
     kind, keys = field.get("type"), field.get("metadata")
-    said = keys.get(KEY) if isinstance(keys, dict) and kind == "string" else None
-    padded = text_type(said) if isinstance(said, str) else None
+    type_text = keys.get(KEY) if isinstance(keys, dict) and kind == "string" else None
+    padded = text_type(type_text) if isinstance(type_text, str) else None
     return padded.name if padded is not None and padded.is_padded else str(kind)
 
 
