@@ -39,6 +39,31 @@ PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader", 
 CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"
 MOST_WORDS_OF_HABITS = 900
 WHOLLY_PURE = ("table/lakefold_table/lance/", "table/lakefold_table/delta/")
+KNOW_NO_FORMAT = {
+    ("Only the registry of formats names a table format", "lakefold_table"): (
+        "lakefold_table.formats",
+        "lakefold_table.lance",
+        "lakefold_table.delta",
+    ),
+    ("The reader knows table formats in their own packages alone", "lakefold_reader"): (
+        "lakefold_reader.lance",
+        "lakefold_reader.delta",
+    ),
+    ("What gets a batch into a table knows no format", "lakefold_ingest"): (
+        "lakefold_ingest.formats",
+        "lakefold_ingest.lance",
+        "lakefold_ingest.delta",
+        "lakefold_ingest.merge.formats",
+        "lakefold_ingest.merge.lance",
+        "lakefold_ingest.merge.delta",
+    ),
+    ("Maintenance knows table formats in their own packages alone", "lakefold_maintenance"): (
+        "lakefold_maintenance.formats",
+        "lakefold_maintenance.lance",
+        "lakefold_maintenance.delta",
+    ),
+}
+"""Import contracts with the package that each is about, and the modules of it that may name a format."""
 
 
 def complaints(check: Check, sources: list[checks.Source]) -> str:
@@ -94,10 +119,39 @@ def test_a_module_of_a_few_lines_has_several_importers() -> None:
 
 def pure_core() -> list[checks.Source]:
     """The modules of the pure core, as the import contract names them."""
-    contracts = tomllib.loads(tree.source_at("pyproject.toml").text)["tool"]["importlinter"]["contracts"]
-    names = next(each["source_modules"] for each in contracts if each["name"] == CORE_CONTRACT)
-    paths = "|".join(name.replace(".", "/") for name in names)
+    paths = "|".join(name.replace(".", "/") for name in source_modules(CORE_CONTRACT))
     return [each for each in tree.modules() if re.search(rf"(?:^|/)(?:{paths})(?:/|\.py$)", each.path)]
+
+
+def source_modules(contract: str) -> list[str]:
+    """The modules that an import contract holds, as it names them."""
+    contracts = tomllib.loads(tree.source_at("pyproject.toml").text)["tool"]["importlinter"]["contracts"]
+    names: list[str] = next(each["source_modules"] for each in contracts if each["name"] == contract)
+    return names
+
+
+@pytest.mark.parametrize(("contract", "package"), KNOW_NO_FORMAT, ids=lambda each: each.split()[0])
+def test_a_contract_about_formats_leaves_out_no_module(contract: str, package: str) -> None:
+    """A new module is held as well. `KNOW_NO_FORMAT` lists which modules may name a format."""
+    named = (*source_modules(contract), *KNOW_NO_FORMAT[contract, package])
+    modules = {
+        ".".join(each.pure.with_suffix("").parts[1:])
+        for each in tree.modules()
+        if each.path.startswith(f"{package.removeprefix('lakefold_')}/{package}/")
+        and each.pure.stem != "__init__"
+    }
+    assert {each for each in modules if not f"{each}.".startswith(tuple(f"{name}." for name in named))} == set()
+    assert {name for name in named if name.startswith(package)} == {
+        name for name in named if any(f"{each}.".startswith(f"{name}.") for each in modules)
+    }
+
+
+def test_the_map_marks_the_core() -> None:
+    tracked = [each.path for each in tree.modules()]
+    marked = re.findall(r"`([^`]+)` ○", tree.source_at("ARCHITECTURE.md").text)
+    paths = {path for code in marked for path in tracked if f"/{path}".endswith(f"/{code}")}
+    paths |= {path for code in marked if code.endswith("/") for path in tracked if path.startswith(code)}
+    assert paths == {each.path for each in pure_core()}
 
 
 def test_core_calls_no_impure_builtin() -> None:
