@@ -21,7 +21,7 @@ from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
 from lakefold_ingest.spark.batch_metrics import SinkMetrics
-from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.delta.table_features.table_properties import PROPERTIES

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from lakefold_maintenance.format import TableSurvey
     from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
-    from lakefold_maintenance.upkeep.maintainer import Maintainer
-    from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
-    from lakefold_maintenance.upkeep.table_upkeep import RoundReport
+    from lakefold_maintenance.scheduling.maintainer import Maintainer
+    from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
+    from lakefold_maintenance.scheduling.table_upkeep import RoundReport
 
 SETTINGS = ("group", "roots", "http_host", "http_port", "umask", "maintenance")
 
@@ -102,7 +102,7 @@ def command(  # noqa: PLR0913 - click passes each option
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     from lakefold_committer.observability.gc_tuning import collect_seldom
-    from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+    from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
 
     # A hundred thousand proposals may wait in the log, and each round reads them.
     collect_seldom()
@@ -134,9 +134,9 @@ def _maintainer(
     from lakefold_maintenance.rewriting.pacing import Pacing
     from lakefold_maintenance.rewriting.sending import TableLog
     from lakefold_maintenance.rewriting.survey import Surveyor
-    from lakefold_maintenance.upkeep.maintainer import Maintainer
-    from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
-    from lakefold_maintenance.upkeep.waiting import WaitingProposals, read_waiting
+    from lakefold_maintenance.scheduling.maintainer import Maintainer
+    from lakefold_maintenance.scheduling.table_upkeep import UpkeepParts
+    from lakefold_maintenance.scheduling.waiting import WaitingProposals, read_waiting
     from lakefold_reader.opening import open_source
 
     kafka, topics, pacing = settings.kafka_config(), settings.topics(), Pacing(stopped)

@@ -17,7 +17,7 @@ from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES,
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.batch_metrics import SinkMetrics, ended_batch
 from lakefold_ingest.writing.report import BatchReport
-from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
 if TYPE_CHECKING:

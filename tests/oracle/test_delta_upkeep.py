@@ -25,10 +25,10 @@ from lakefold_maintenance.files.refused import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.upkeep.lease import PATH
-from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
-from lakefold_maintenance.upkeep.table_upkeep import TableUpkeep, UpkeepParts
-from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.lease import PATH
+from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
+from lakefold_maintenance.scheduling.table_upkeep import TableUpkeep, UpkeepParts
+from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.opening import open_source
 from lakefold_table.bitmaps import Bitmap

@@ -19,7 +19,7 @@ from lakefold_maintenance.files.refused import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S, PATH, read_note
 from lakefold_maintenance.lance.names import UnnamedFiles, files_of, files_of_proposal, is_unique
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
 from lakefold_reader.opening import open_source
@@ -34,7 +34,7 @@ from tests.oracle.test_upkeep import LATER, Surroundings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_maintenance.upkeep.table_upkeep import TableUpkeep
+    from lakefold_maintenance.scheduling.table_upkeep import TableUpkeep
 
 LOG = LogId("cluster", "topic", 0)
 NOTICE = timedelta(seconds=max(NOTICE_S, EVERY_S) + 1)

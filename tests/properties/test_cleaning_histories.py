@@ -25,8 +25,8 @@ from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S, read_note
 from lakefold_maintenance.lance import unnamed
 from lakefold_maintenance.lance.names import files_of
-from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
-from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.table_upkeep import UpkeepParts
+from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_reader.tail.tail import tail

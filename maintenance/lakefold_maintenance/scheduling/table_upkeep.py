@@ -16,7 +16,7 @@ import structlog
 from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, NoProgress, planned_report
-from lakefold_maintenance.upkeep.lease import MaintainerNote
+from lakefold_maintenance.scheduling.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
 from lakefold_reader.format.snapshots import Cleaned
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.survey import Surveyor
-    from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
-    from lakefold_maintenance.upkeep.waiting import WaitingProposals
+    from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
+    from lakefold_maintenance.scheduling.waiting import WaitingProposals
 
 LOG = structlog.get_logger("lakefold")
 TRIES: Final = 3

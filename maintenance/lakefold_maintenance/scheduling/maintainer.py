@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_maintenance.upkeep.table_upkeep import RoundReport, TableUpkeep, UpkeepParts
+from lakefold_maintenance.scheduling.table_upkeep import RoundReport, TableUpkeep, UpkeepParts
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:

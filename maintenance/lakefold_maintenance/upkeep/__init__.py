@@ -1,1 +1,0 @@
-"""Maintains tables repeatedly: compaction and clean-up by each table's policy."""
