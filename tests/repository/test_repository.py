@@ -140,7 +140,9 @@ def test_a_contract_about_formats_leaves_out_no_module(contract: str, package: s
         if each.path.startswith(f"{package.removeprefix('lakefold_')}/{package}/")
         and each.pure.stem != "__init__"
     }
-    assert {each for each in modules if not f"{each}.".startswith(tuple(f"{name}." for name in named))} == set()
+    assert {
+        each for each in modules if not f"{each}.".startswith(tuple(f"{name}." for name in named))
+    } == set()
     assert {name for name in named if name.startswith(package)} == {
         name for name in named if any(f"{each}.".startswith(f"{name}.") for each in modules)
     }
@@ -148,10 +150,14 @@ def test_a_contract_about_formats_leaves_out_no_module(contract: str, package: s
 
 def test_the_map_marks_the_core() -> None:
     tracked = [each.path for each in tree.modules()]
-    marked = re.findall(r"`([^`]+)` ○", tree.source_at("ARCHITECTURE.md").text)
-    paths = {path for code in marked for path in tracked if f"/{path}".endswith(f"/{code}")}
-    paths |= {path for code in marked if code.endswith("/") for path in tracked if path.startswith(code)}
-    assert paths == {each.path for each in pure_core()}
+    marked = {
+        path
+        for folder, part in documents.PARTS.findall(tree.source_at("ARCHITECTURE.md").text)
+        for code in re.findall(r"`([^`]+)` ○", part)
+        for path in tracked
+        if path.startswith(code if code.endswith("/") else f"{folder}/") and f"/{code}" in f"/{path}"
+    }
+    assert marked == {each.path for each in pure_core()}
 
 
 def test_core_calls_no_impure_builtin() -> None:

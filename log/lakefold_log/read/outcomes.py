@@ -119,7 +119,7 @@ class OutcomeWaiter(Closing):
         Other outcomes are kept for a short time only. For any thread.
         """
         self._expected[position] = None
-        # In this order, because another thread may be reading: `_keep` does the same the other way round.
+        # The order matters, because another thread may be reading: `_keep` does the same in reverse.
         if position in self._known:
             self._expected[position] = self._known[position]
         self._doubt(position)

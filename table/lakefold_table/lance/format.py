@@ -167,7 +167,7 @@ class LanceFormat:
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` if the table uses features that a writer must know and this release doesn't.
 
-        Also if an old release of Lance left something in it that only Lance can complete.
+        It also raises this if an old release of Lance left something in it that only Lance can complete.
         """
         check_writable(state.head, where)
         check_up_to_date(state, where)
