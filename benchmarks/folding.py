@@ -98,8 +98,8 @@ def _round(path: Path, uri: str, messages: Sequence[bytes]) -> Cost:
     """All of it once, on the same version of the table."""
     table, first, key, previews = _opened(path, uri), READ_VERSION, uri.encode(), Previews()
     begun = time.thread_time()
-    places = (Position(LOG, first + number, "transactions") for number in range(len(messages)))
-    read = [decode(data, key, position, START_US) for data, position in zip(messages, places, strict=True)]
+    positions = (Position(LOG, first + number, "transactions") for number in range(len(messages)))
+    read = [decode(data, key, position, START_US) for data, position in zip(messages, positions, strict=True)]
     decoded = time.thread_time()
     outcomes: list[Outcome] = []
     waiting = [entry for entry in read if isinstance(entry, Entry)]

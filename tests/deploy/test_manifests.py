@@ -90,7 +90,7 @@ def test_pods_have_no_rights_they_do_not_need() -> None:
 
 
 def test_no_partition_has_two_committers() -> None:
-    ways = set()
+    schemes = set()
     for documents in ALL.values():
         claimed: list[int] = []
         committers = committers_of(documents)
@@ -105,9 +105,9 @@ def test_no_partition_has_two_committers() -> None:
                 )
             else:
                 assert len(committers) == 1
-            ways.add(answer if isinstance(answer, str) else "fixed")
+            schemes.add(answer if isinstance(answer, str) else "fixed")
         assert len(claimed) == len(set(claimed))
-    assert ways == {"fixed", "shared", "ordinal/3"}
+    assert schemes == {"fixed", "shared", "ordinal/3"}
     assert len(committers_of(RENDERED["full"])) == 2
 
 

@@ -66,8 +66,8 @@ def delete_up_to(bootstrap: str, topic: str, offset: int) -> None:
     while news of the cluster arrives.
     """
     name = _text(topic)
-    places = struct.pack(">i", 1) + name + struct.pack(">iiq", 1, 0, offset)
-    answer = _answer(bootstrap, DELETE_RECORDS, 0, places + struct.pack(">i", int(SECONDS * 1000)))
+    topics = struct.pack(">i", 1) + name + struct.pack(">iiq", 1, 0, offset)
+    answer = _answer(bootstrap, DELETE_RECORDS, 0, topics + struct.pack(">i", int(SECONDS * 1000)))
     start, error = struct.unpack_from(">qh", answer, 4 + 4 + len(name) + 4 + 4)
     assert (error, start) == (0, offset)
 

@@ -253,12 +253,12 @@ def envelope_of(table: Path, run: Run) -> Envelope:
 
 
 def test_unknown_fields_survive_an_append(odd: Path) -> None:
-    places = strange_places(odd)
-    assert len(places) > 10
+    strange = strange_places(odd)
+    assert len(strange) > 10
     rows = plain(40, 5)
     envelope = envelope_of(odd, lambda ds: lance.write_dataset(rows, ds, mode="append"))
     assert isinstance(fold(owned(odd), [envelope], 0)[0], Committed)
-    assert places - strange_places(odd) == {"1 manifest.writer_version#1011"}
+    assert strange - strange_places(odd) == {"1 manifest.writer_version#1011"}
     assert lance.dataset(str(odd)).count_rows() == 42
 
 
@@ -273,9 +273,9 @@ def test_unknown_fields_survive_an_append(odd: Path) -> None:
     ids=["config", "field metadata", "index", "delete"],
 )
 def test_unknown_fields_survive_what_changes_beside_them(odd: Path, run: Run, lost: set[str]) -> None:
-    places = strange_places(odd)
+    strange = strange_places(odd)
     envelope = envelope_of(odd, run)
     (result,) = fold(owned(odd), [envelope], 0)
     assert isinstance(result, Committed), result
-    assert places - strange_places(odd) == lost | {"1 manifest.writer_version#1011"}
+    assert strange - strange_places(odd) == lost | {"1 manifest.writer_version#1011"}
     lance.dataset(str(odd)).validate()

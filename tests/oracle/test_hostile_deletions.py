@@ -68,12 +68,12 @@ def made(folder: Path, sort: str) -> tuple[str, Path]:
 
 def damaged(data: bytes, step: int) -> Iterator[tuple[str, bytes]]:
     """The content with one thing wrong: a byte, a length, its end. `step` 1: all possible ones."""
-    places = [*range(min(len(data), 700)), *range(700, len(data), 97)]
-    for location in places[:: min(step, 3)]:
+    offsets = [*range(min(len(data), 700)), *range(700, len(data), 97)]
+    for location in offsets[:: min(step, 3)]:
         for value in range(256) if step == 1 else VALUES:
             if data[location] != value:
                 yield f"byte {location} = {value}", data[:location] + bytes([value]) + data[location + 1 :]
-    for location in places[:-8:4]:
+    for location in offsets[:-8:4]:
         for size in SIZES:
             number = size.to_bytes(8, "little", signed=True)
             yield f"length at {location} = {size}", data[:location] + number + data[location + 8 :]

@@ -44,12 +44,12 @@ class Choice:
     def of_one_fragment(self) -> dict[int, int]:
         """The keys of the rows of a fragment, with their offsets in it; the fragment's id under -1."""
         rows = self.dataset.to_table(columns=["k"], with_row_address=True)
-        places = dict(zip(rows["k"].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True))
-        if not places:
+        addresses = dict(zip(rows["k"].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True))
+        if not addresses:
             return {}
-        ids = sorted({address >> 32 for address in places.values()})
+        ids = sorted({address >> 32 for address in addresses.values()})
         number = ids[self.picks[0] % len(ids)]
-        offsets = {key: address & 0xFFFFFFFF for key, address in places.items() if address >> 32 == number}
+        offsets = {key: address & 0xFFFFFFFF for key, address in addresses.items() if address >> 32 == number}
         return {-1: number, **offsets}
 
     def some_keys(self) -> list[int]:

@@ -71,8 +71,8 @@ def every_number() -> bytes:
     head = struct.pack("<I", (CONTAINERS - 1) << 16 | 0x303B) + b"\xff" * (CONTAINERS // 8)
     heads = b"".join(struct.pack("<HH", key, 65535) for key in range(CONTAINERS))
     first = len(head) + len(heads) + 4 * CONTAINERS
-    places = b"".join(struct.pack("<I", first + 6 * key) for key in range(CONTAINERS))
-    return head + heads + places + struct.pack("<HHH", 1, 0, 65535) * CONTAINERS
+    offsets = b"".join(struct.pack("<I", first + 6 * key) for key in range(CONTAINERS))
+    return head + heads + offsets + struct.pack("<HHH", 1, 0, 65535) * CONTAINERS
 
 
 def bitmaps() -> Iterator[tuple[str, Envelope]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-Place = tuple[Any, FieldDescriptor, Any]
+MessageField = tuple[Any, FieldDescriptor, Any]
 """A message, one of its fields, and the place or key in that where it has several values (else None)."""
 WIDTHS = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
@@ -22,7 +22,7 @@ WIDTHS = {
 }
 
 
-def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
+def fields_of(message: Message, path: str = "") -> Iterator[tuple[str, MessageField]]:
     """Yields all parts of a message, from the top down, each with its path."""
     for field, value in message.ListFields():
         name = f"{path}.{field.name}"
@@ -31,13 +31,13 @@ def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
             yield name, (message, field, key)
             inner = value if key is None else value[key]
             if hasattr(inner, "ListFields"):
-                yield from places(inner, name)
+                yield from fields_of(inner, name)
 
 
 @st.composite
 def mutated(draw: st.DrawFn, message: Message) -> str:
     """Changes one thing in the message; the path of what was changed, empty if there is nothing."""
-    actual = list(places(message))
+    actual = list(fields_of(message))
     if not actual:
         return ""
     path, (owner, field, key) = actual[draw(st.integers(0, len(actual) - 1))]

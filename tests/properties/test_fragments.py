@@ -83,10 +83,10 @@ def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
 def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
     """Only the changed chunks, and a neighbour on each side of them, are new."""
     replaced, removed, added = change
-    places = {
+    changed_chunks = {
         before._chunk_index(number) for number in (*replaced, *removed, *(fragment.id for fragment in added))
     }
-    beside = {index + step for index in places for step in (-1, 0, 1)}
+    beside = {index + step for index in changed_chunks for step in (-1, 0, 1)}
     kept = {id(chunk) for chunk in after.chunks}
     for index, chunk in enumerate(before.chunks):
         assert id(chunk) in kept or index in beside

@@ -70,10 +70,10 @@ def test_every_address_of_every_id(listed: list[tuple[list[int], list[int]]], as
 @given(rows=st.lists(st.integers(1, 5), max_size=5), data=st.data())
 def test_without_stable_row_ids_an_id_is_an_address(rows: list[int], data: st.DataObject) -> None:
     fragments = [DataFragment(id=2 * number, physical_rows=count) for number, count in enumerate(rows)]
-    places = st.builds(
+    addresses = st.builds(
         lambda number, location: (number << 32) + location, st.integers(0, 10), st.integers(0, 6)
     )
-    asked = data.draw(st.lists(places, unique=True))
+    asked = data.draw(st.lists(addresses, unique=True))
     existing = {(2 * number << 32) + index for number, count in enumerate(rows) for index in range(count)}
     assert pairs_of(Addresses(listing(fragments)), asked) == {
         (each, each) for each in asked if each in existing

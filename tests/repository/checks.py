@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 MODULE_LINES = 600
 LONE_LINES = 60
-SAYING_NOTHING = {"told", "found", "place", "there", "one", "way", "deed"}
+SAYING_NOTHING = {
+    *("told", "found", "place", "there", "one", "way", "deed"),
+    *("places", "ones", "ways", "deeds"),
+}
 FUNCTION_LINES = 70
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "stuff"}
 # The core does no IO and gives the same bytes in every process, where hash() of a text differs.
@@ -203,7 +206,11 @@ def nameless_locals(source: Source) -> Iterator[str]:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 pass
-            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.alias(asname=str(name)):
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                pass
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                pass
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
                 pass
             case _:
                 continue

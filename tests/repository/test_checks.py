@@ -38,6 +38,9 @@ LATER, HOME, NOQA, REGISTRY = "TO" + "DO", "/ho" + "me/", "# no" + "qa", "repo.m
         (checks.nameless_locals, "self._told = 1\n", "self.told()\n"),
         (checks.nameless_locals, "def f(way): ...\n", "f(way=1)\n"),
         (checks.nameless_locals, "def place(): ...\n", "place_of = 1\n"),
+        (checks.nameless_locals, "async def places(): ...\n", "places_of = 1\n"),
+        (checks.nameless_locals, "try: ...\nexcept E as one: ...\n", "try: ...\nexcept E: one\n"),
+        (checks.nameless_locals, "match x:\n    case [*ways]: ...\n", "match x:\n    case ways.A: ...\n"),
         (checks.pure_builtins, "k = hash('x')\n", "k = sha256(b'x')\n"),
     ],
 )

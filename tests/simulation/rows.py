@@ -85,9 +85,9 @@ def written_fragments(envelope: Envelope) -> list[DataFragment]:
 
 def moves_of(rewrites: Mapping[int, Live], committed: Committed) -> Moves:
     """Where a Rewrite moved the rows that it read as live: one after another, into one fragment."""
-    places = [(number, offset) for number, live in rewrites.items() for offset in sorted(live.rows)]
+    live_rows = [(number, offset) for number, live in rewrites.items() for offset in sorted(live.rows)]
     moves: Moves = {number: {} for number in rewrites}
-    for rank, (number, offset) in enumerate(places):
+    for rank, (number, offset) in enumerate(live_rows):
         moves[number][offset] = (committed.first_fragment_id, rank)
     return moves
 

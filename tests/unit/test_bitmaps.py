@@ -20,12 +20,12 @@ from lakefold_table.errors import DamagedError
 PLAIN, RUNS = 0x303A, 0x303B
 
 
-def plain(*containers: tuple[int, int, bytes], places: int = 0) -> bytes:
-    """A bitmap without runs: (key, count, body) of each container; `places` is added to their offsets."""
+def plain(*containers: tuple[int, int, bytes], shift: int = 0) -> bytes:
+    """A bitmap without runs: (key, count, body) of each container; `shift` is added to their offsets."""
     heads = b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     at, offsets = 8 + 8 * len(containers), b""
     for _, _, body in containers:
-        offsets += struct.pack("<I", at + places)
+        offsets += struct.pack("<I", at + shift)
         at += len(body)
     return (
         struct.pack("<II", PLAIN, len(containers))
@@ -118,7 +118,7 @@ def test_runs_are_written_if_they_are_shorter(bitmap: Bitmap, encoded: bytes) ->
         (plain((0, 2, listed(9, 3))), "numbers are out of order"),
         (plain((1, 1, listed(3)), (1, 1, listed(4))), "containers are out of order"),
         (plain((1, 1, listed(3)), (0, 1, listed(4))), "containers are out of order"),
-        (plain((0, 1, listed(3)), places=2), "isn't at its offset"),
+        (plain((0, 1, listed(3)), shift=2), "isn't at its offset"),
         (plain((0, 5000, b"\xff" * 8192)), "another number of bits"),
         (plain((0, 5000, listed(*range(5000)))), "another number of bits"),
         (plain((0, 5000, b"\xff" * 625 + bytes(7566))), "end too early"),

@@ -24,8 +24,8 @@ def fields(schema: pa.Schema) -> list[Field]:
 
 
 def file(ids: Sequence[int], indices: Sequence[int] | None = None) -> DataFile:
-    places = range(len(ids)) if indices is None else indices
-    return DataFile(fields=ids, column_indices=places, file_major_version=2, file_minor_version=2)
+    column_indices = range(len(ids)) if indices is None else indices
+    return DataFile(fields=ids, column_indices=column_indices, file_major_version=2, file_minor_version=2)
 
 
 def sources_of(files: Sequence[DataFile], *stored: pa.Schema) -> list[ColumnSource | None] | None:

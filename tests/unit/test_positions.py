@@ -92,7 +92,7 @@ def test_every_way_to_name_it(uri: str) -> None:
     position = Position(LOG, 2, TOPIC)
     rows = list(history_of(open_source(uri)))
     outcome = Outcome(position, uri, fold(opened(uri), 9)[0].result)
-    ways: list[object] = [
+    names: list[object] = [
         2,
         "2",
         " 2 ",
@@ -114,7 +114,7 @@ def test_every_way_to_name_it(uri: str) -> None:
         outcome_message(outcome),
         next(change for change in tail(uri, 1, follow=False) if change.version == 2),
     ]
-    assert [at(uri, method) for method in ways] == [2] * len(ways)
+    assert [at(uri, method) for method in names] == [2] * len(names)
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,10 @@ def fold(
     draft = table_format.draft(table.state, fetched, of_format(table_format, group))
     tagging = TagAnswers(table_format.name, table_format.refs, table.state, fetched.tags, terms.recalled)
     folding = _Folding(draft, table_format.name, table, terms, covered, tagging, fetched.needed_by)
-    elsewhere = misplaced(table.marks, group[0].position)
-    if elsewhere is not None:
+    refusal = misplaced(table.marks, group[0].position)
+    if refusal is not None:
         results = [
-            elsewhere if folding.is_new(entry.position) else folding.answered_before(entry) for entry in group
+            refusal if folding.is_new(entry.position) else folding.answered_before(entry) for entry in group
         ]
         return Folded(table, _outcomes(group, results, table.marks.table_id), None)
     results = list(folding.answers(group))

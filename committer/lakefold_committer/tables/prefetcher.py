@@ -187,7 +187,7 @@ class Prefetcher:
         """Returns versions of this table or of others, None if one is gone, damaged or may not be read."""
         states: dict[tuple[str, int], State | None] = {}
         for root, number in numbers:
-            versions = self._versions if not root else self._elsewhere(root)
+            versions = self._versions if not root else self._versions_of(root)
             states[root, number] = None if versions is None else self._state(versions, number)
         return states
 
@@ -275,7 +275,7 @@ class Prefetcher:
         deleted: dict[str, Position] = {}
         for key, root in roots.items():
             with suppress(DamagedError, InvalidError, NotATableError, StopError):
-                versions = self._elsewhere(root)
+                versions = self._versions_of(root)
                 marks = None if versions is None else self._newest_marks(versions)
                 if marks is not None and marks.deleted_by is not None:
                     deleted[key] = marks.deleted_by
@@ -377,7 +377,7 @@ class Prefetcher:
         except (LocationError, FileNotFoundError):
             return None
 
-    def _elsewhere(self, root: str) -> Versions | None:
+    def _versions_of(self, root: str) -> Versions | None:
         storage = self._storage(root)
         return None if storage is None else Versions.of(storage, self._format)
 

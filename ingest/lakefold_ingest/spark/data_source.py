@@ -113,7 +113,7 @@ class FrameWriter(DataSourceArrowWriter):
     @_called_by_spark()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
-        with _observed():
+        with _logged_and_traced():
             self._plan.commit(self._key, _results(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -156,7 +156,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         folder = notes_folder()
         batch = begin_batch(run_id, key, plan.settings, folder)
         results = _results(messages)
-        with _observed(), sent_batches_noted(run_id, key, plan.settings, folder):
+        with _logged_and_traced(), sent_batches_noted(run_id, key, plan.settings, folder):
             report = plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat)
         store_batch(folder, plan.settings.table, key, run_id, report)
         batch.check(report)
@@ -213,7 +213,7 @@ class TableFormat(LakefoldSource):
 
 
 @contextmanager
-def _observed() -> Iterator[None]:
+def _logged_and_traced() -> Iterator[None]:
     """Has a batch logged and traced in this process of Spark's, which no application sets up.
 
     Spark collects the records if its user enabled that, but leaves Python's default level, which drops them.

@@ -94,7 +94,9 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         marks="" if own is None else digest_of_marks(own.metadata),
         # Delta fact 8.4. Clients have written microseconds as milliseconds, at which no reader may stop.
         time_us=limited(
-            _said(time_of(actions, own), content.info.in_commit_ms) or source.storage.stored_at(path) or 0
+            _commit_time(time_of(actions, own), content.info.in_commit_ms)
+            or source.storage.stored_at(path)
+            or 0
         ),
         table_id=properties.get(TABLE_ID, ""),
         branch="",
@@ -106,7 +108,7 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
     )
 
 
-def _said(time_us: int, in_commit_ms: int | None) -> int:
+def _commit_time(time_us: int, in_commit_ms: int | None) -> int:
     """Returns the time of a commit, which is the one in it if they differ (Delta fact 6.6).
 
     That is after the one of the version before, also if a committer folds entries of an earlier time.
@@ -141,7 +143,7 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
         raise DamagedError(message, where=below(source.uri, path))
     check_readable(state.snapshot.protocol, source.uri)
     check_types(state.snapshot.metadata, source.uri)
-    time_us = _said(state.time_us, state.snapshot.in_commit_ms)
+    time_us = _commit_time(state.time_us, state.snapshot.in_commit_ms)
     state = replace(state, time_us=time_us or source.storage.stored_at(path) or 0)
     source.keep_state(state)
     return state, cast("DeltaSnapshot", state.snapshot)

@@ -75,12 +75,12 @@ def _names() -> TopicNames:
 
 def _points(counts: Mapping[Kind, int]) -> list[Cut]:
     """Each request of each kind in each way; those by which a client finds its way in one way each."""
-    ways = tuple(CutMoment)
+    moments = tuple(CutMoment)
     return [
         Cut(kind, number, method)
         for kind, count in sorted(counts.items())
         for number in range(1, count + 1)
-        for method in ((ways[number % len(ways)],) if kind in FINDING else ways)
+        for method in ((moments[number % len(moments)],) if kind in FINDING else moments)
     ]
 
 

@@ -76,8 +76,8 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
     # `normalize` would round to the digits of Python's context, and raise for large exponents.
     _, digits, exponent = number.as_tuple()
     significant = "".join(map(str, digits)).rstrip("0")
-    places = max(0, len(significant) - len(digits) - int(exponent))
-    fits = places <= scale and number.adjusted() < precision - scale
+    decimals = max(0, len(significant) - len(digits) - int(exponent))
+    fits = decimals <= scale and number.adjusted() < precision - scale
     return number.quantize(Decimal(1).scaleb(-scale), context=_EXACT) if fits else None
 
 
