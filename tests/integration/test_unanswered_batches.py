@@ -59,7 +59,7 @@ def test_with_wait_log_a_second_query_with_the_app_id_learns_that_its_batch_was_
     bench: WritingBench,
 ) -> None:
     send_under_a_shared_app_id(bench, may_repeat=False)
-    message = f"batch 1 of {APP} into .*: a duplicate at .*folded before in version 3; its content is another"
+    message = f"batch 1 of {APP} into .*: a duplicate at .*folded before in version 3; its content differs"
     with pytest.raises(RefusedError, match=message) as caught:
         bench.put(2, rows(79), wait="log", may_repeat=False)
     assert caught.value.outcome.result == Duplicate(3, different_content=True)
