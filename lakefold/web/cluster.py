@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.setup.status import committer_answer, seen_tables
-from lakefold.web.letter_count import LetterCount
+from lakefold.web.dead_letter_count import DeadLetterCount
 from lakefold.web.loopback import is_this_machine
 from lakefold_log.client.admin import INSTANCE, Admin
 from lakefold_log.client.members import SUFFIX
@@ -61,7 +61,7 @@ class ClusterWatch:
         self._wanted = threading.Event()
         self._seen_at = time.monotonic()
         self._listed_at: float | None = None
-        self._letters = LetterCount()
+        self._letters = DeadLetterCount()
         self._document: dict[str, Any] = {
             "partitions": [],
             "members": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from lakefold.web.letter_count import MOST_BYTES, MOST_OFFSETS, MOST_S, RETRY_S, LetterCount
+from lakefold.web.dead_letter_count import MOST_BYTES, MOST_OFFSETS, MOST_S, RETRY_S, DeadLetterCount
 from lakefold_log.client.overview import PartitionView
 from lakefold_table.errors import InvalidError
 
@@ -26,7 +26,7 @@ class Topic:
         self.refusal: InvalidError | None = None
         self.now = 0.0
         self.seconds_each = 0.0
-        self.counting = LetterCount(self._read, lambda: self.now)
+        self.counting = DeadLetterCount(self._read, lambda: self.now)
 
     def _read(
         self, _admin: Admin, _topic: str, partition: int, start: int, end: int

@@ -62,7 +62,7 @@ def _sizes(admin: Admin, topic: str, partition: int, start: int, end: int) -> Ge
             yield message.offset, len(message.value)
 
 
-class LetterCount:
+class DeadLetterCount:
     """The dead letters of a topic. For one thread."""
 
     def __init__(self, read: Read = _sizes, clock: Callable[[], float] = time.monotonic) -> None:
