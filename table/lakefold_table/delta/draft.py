@@ -172,7 +172,7 @@ class DeltaDraft:
         refused = (
             files_fault(committed, files)
             or vectors_fault(proposal, files, tombstones)
-            or stored_fault(proposal, self._observed)
+            or stored_fault(proposal, self._fetched)
             or self._without_ids(committed)
         )
         if refused is not None:

@@ -106,21 +106,21 @@ def vectors_fault(
     return None
 
 
-def stored_fault(proposal: DeltaTableProposal, observed: Fetched) -> Invalid | None:
+def stored_fault(proposal: DeltaTableProposal, fetched: Fetched) -> Invalid | None:
     """Returns which file of a proposal is missing, has another size or a false deletion vector, or None.
 
-    `observed`: what the store has of these files.
+    `fetched`: what the store has of these files.
     """
     for path, size in proposal.files.items():
-        if path not in observed.sizes:
+        if path not in fetched.sizes:
             continue
-        stored = observed.sizes[path]
+        stored = fetched.sizes[path]
         if stored is None:
             return Invalid(f"the file {path!r} does not exist", "write all files before you propose them")
         if size is not None and stored != size:
             message = f"the file {path!r} has {stored} bytes, its action says {size}"
             return Invalid(message, "write the file completely, and give its size")
-    return false_vector(zip(proposal.adds, proposal.statistics, strict=True), observed.contents)
+    return false_vector(zip(proposal.adds, proposal.statistics, strict=True), fetched.contents)
 
 
 def _again(
