@@ -230,7 +230,7 @@ def _parsed(name: str, text: str, key: str) -> object:
     known = next((each for each in fields(MaintenancePolicy) if each.name == name), None)
     if known is None:
         raise InvalidError(
-            "the maintenance policy has no such key",
+            f"{key} is not a key of the maintenance policy",
             where=key,
             hint=f"the keys are: {', '.join(NAMES)}",
         )
