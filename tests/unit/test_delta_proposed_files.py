@@ -78,6 +78,8 @@ def test_files_in_a_bucket_have_absolute_paths_of_two_schemes() -> None:
     }
     assert other_spellings("a.parquet", "gs://lake/t") == {"gs://lake/t/a.parquet"}
     assert other_spellings("a.parquet") == set()
+    percent = other_spellings("a.parquet", "s3://lake/100%/t")
+    assert {"s3://lake/100%/t/a.parquet", "s3://lake/100%25/t/a.parquet"} <= percent
 
 
 def test_what_was_read_was_in_the_table(tmp_path: Path) -> None:

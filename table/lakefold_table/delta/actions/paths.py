@@ -93,7 +93,9 @@ def _roots(table: str) -> tuple[str, ...]:
     scheme, _, root = table.partition("://")
     if not root:
         return ()
-    spellings = sorted({root, decode_percent(root), *_escaped_otherwise(root)})
+    # A URI of a bucket may have a % that begins no escape.
+    escaped = _MALFORMED.sub("%25", root)
+    spellings = sorted({root, escaped, decode_percent(escaped), *_escaped_otherwise(escaped)})
     beginnings = _BEGINNINGS.get(scheme, (f"{scheme}://",))
     return tuple(f"{beginning}{path}/" for beginning in beginnings for path in spellings)
 
