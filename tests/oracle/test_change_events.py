@@ -190,6 +190,10 @@ def test_a_column_has_its_type_whichever_message_is_the_first_to_have_it(tmp_pat
         {"id": 3, "größe": Decimal("2.50"), "price": None, "other": None},
         {"id": 4, "größe": Decimal("4.00"), "price": Decimal("3.00"), "other": None},
     ]
+    # A name may have other escapes than those of Python.
+    escaped = json.dumps(change("c", None, {"id": 6, "größe": "0.50"}, 1)).replace("00f6", "00F6")
+    put(folding, messages(change("c", None, {"id": 5}, 1), escaped), MESSAGES)
+    assert folding.rows()[5]["größe"] == Decimal("0.50")
 
 
 UNCHANGED = "__debezium_unavailable_value"
@@ -226,6 +230,13 @@ def test_a_large_value_that_did_not_change_stays(tmp_path: Path, form: str) -> N
         {"id": 5, "name": "c", "text": "new", "n": 5},
         {"id": 6, "name": "b", "text": UNCHANGED, "n": 8},
     ]
+
+
+def test_an_earlier_value_of_the_batch_counts_if_it_is_newer_than_the_row(folding: Folding) -> None:
+    late = plain(("u", 1, "late", 4), ("u", 1, UNCHANGED, 9), ("u", 2, "newer", 6), ("u", 2, UNCHANGED, 9))
+    again = plain(("u", 3, "as old", 5), ("u", 3, UNCHANGED, 9), ("u", 4, "new", 1), ("u", 4, UNCHANGED, 2))
+    put(folding, pa.concat_tables([late, again]), PLAIN)
+    assert names(folding) == {1: "a", 2: "newer", 3: "c", 4: "new"}
 
 
 def test_a_value_that_is_not_known_stays_as_it_came_and_a_feed_has_all_values(folding: Folding) -> None:

@@ -47,6 +47,7 @@ TRUNCATE, MESSAGE = "t", "m"
 _SCHEMA_BEGIN: Final = rb'\s*\{\s*"schema"\s*:\s*'
 _PAYLOAD_BEGIN: Final = re.compile(r'\s*,\s*"payload"\s*:')
 _ROW_BEGIN: Final = r'"after"\s*:\s*\{'
+_ESCAPED_NAME: Final = r'\\.(?:[^"\\]|\\.)*"\s*:'
 _JSON: Final = json.JSONDecoder()
 
 
@@ -190,9 +191,9 @@ def _written_columns(messages: pa.ChunkedArray, columns: Collection[str]) -> set
 
 
 def _any_name(names: Collection[str]) -> str:
-    """Returns a regular expression that matches a JSON text in which one of `names` is written."""
+    """Returns a regular expression that matches a JSON text in which one of `names` may be written."""
     texts = {json.dumps(name, ensure_ascii=ascii_only) for name in names for ascii_only in (True, False)}
-    return "|".join(map(re.escape, sorted(texts)))
+    return "|".join([*map(re.escape, sorted(texts)), _ESCAPED_NAME])
 
 
 def _row_after(message: bytes) -> dict[str, object] | None:

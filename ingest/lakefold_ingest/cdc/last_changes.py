@@ -35,41 +35,69 @@ _UNCHANGED: Final = pa.array([UNCHANGED, base64.b64encode(UNCHANGED), UNCHANGED.
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierValues:
+    """The values of a column that the last events of some keys leave out, because they did not change.
+
+    `unknown`: in which rows no event has the value. `order`: for each row the ordering columns that the table
+    keeps, of the event that has it.
+    """
+
+    unknown: NDArray[np.bool_]
+    order: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
 class LastChanges:
-    """What a batch does to each of its keys: the rows that are written come first, then those deleted.
+    """The last event of each key: first those that write a row, then those that delete one.
 
     `batch.keys` has all keys and `batch.rows` the rows that are written. `order` has the ordering columns
     that the table keeps, for all keys. `wins_ties`: whether each change has an effect if its row in the table
-    has the same values of them. `unchanged`: by column of `batch.rows`, in which rows the value did not
-    change, and no event has it; columns of which the events have all values are left out.
+    has the same values of them. `earlier`: by column of `batch.rows`; columns of which the last events have
+    all values are left out.
     """
 
     batch: MergeBatch
     order: pa.Table
     wins_ties: NDArray[np.bool_]
-    unchanged: Mapping[str, NDArray[np.bool_]]
+    earlier: Mapping[str, EarlierValues]
 
-    def grouped_by_columns(self, matched: FoundRows) -> Iterator[tuple[FoundRows, frozenset[str]]]:
-        """Yields rows of the table, in groups, with the columns that get values of the batch."""
+    def grouped_by_columns(
+        self, matched: FoundRows, stored: pa.Table
+    ) -> Iterator[tuple[FoundRows, frozenset[str]]]:
+        """Yields those rows of the table that are written, in groups, with the columns that change.
+
+        `stored`: see `is_newer`. A value of an earlier event may be older than that of the table.
+        """
         columns = frozenset(self.batch.rows.column_names)
-        if not self.unchanged:
+        written = np.flatnonzero(matched.choices < self.batch.rows.num_rows)
+        matched, stored = matched.only(written), stored.take(pa.array(written))
+        if not self.earlier:
             yield matched, columns
             return
-        names = np.array(list(self.unchanged))
-        unchanged = np.stack(list(self.unchanged.values()))[:, matched.choices]
+        names = np.array(list(self.earlier))
+        unchanged = np.stack(
+            [
+                earlier.unknown[matched.choices] | ~self.is_newer(matched.choices, stored, earlier.order)
+                for earlier in self.earlier.values()
+            ]
+        )
         patterns, groups = np.unique(unchanged, axis=1, return_inverse=True)
         for group, pattern in enumerate(patterns.T):
             yield matched.only(groups.ravel() == group), columns.difference(names[pattern].tolist())
 
-    def is_newer(self, changes: Indices, stored: pa.Table) -> NDArray[np.bool_]:
+    def is_newer(
+        self, changes: Indices, stored: pa.Table, order: pa.Table | None = None
+    ) -> NDArray[np.bool_]:
         """Returns whether each of these changes is newer than its row in the table.
 
         `stored` has the ordering columns of the rows. A row that has no value is older than any change, and a
-        change without a value (a tombstone) is newer than any row.
+        change without a value (a tombstone) is newer than any row. `order` has those of the changes, if they
+        are those of other events than the last ones.
         """
+        order = self.order if order is None else order
         newer = self.wins_ties[changes]
-        for name in reversed(self.order.column_names):
-            mine = comparable(self.order.column(name).take(pa.array(changes)))
+        for name in reversed(order.column_names):
+            mine = comparable(order.column(name).take(pa.array(changes)))
             theirs = comparable(stored.column(name))
             unknown = missing_values(mine) | missing_values(theirs)
             greater, equal = mask(pc.greater(mine, theirs)), mask(pc.equal(mine, theirs))
@@ -105,26 +133,27 @@ def last_changes(
     last = by_key.last_rows(order)
     deletes = events.is_delete[chosen[last]]
     last = np.concatenate([last[~deletes], last[deletes]])
-    written, unchanged = _written(events, chosen, last[: np.count_nonzero(~deletes)], by_key, order)
+    kept_order = _in_types(order.select(kept), table)
+    written, earlier = _written(events, chosen, last[: np.count_nonzero(~deletes)], by_key, order, kept_order)
     fitted = pa.Table.from_batches([fitting.apply(part) for part in written.to_batches()], fitting.schema)
     is_partial = len(kept) < len([name for name in events.order.column_names if name != RANK])
     return LastChanges(
         MergeBatch(fitted, BatchKeys(key_rows.take(pa.array(last)), where)),
-        _in_types(order.select(kept).take(pa.array(last)), table),
+        kept_order.take(pa.array(last)),
         events.is_delete[chosen[last]] & (RANK not in events.order.column_names) | (not kept or is_partial),
-        unchanged,
+        earlier,
     )
 
 
 def _written(
-    events: Events, chosen: Indices, last: Indices, by_key: BatchKeys, order: pa.Table
-) -> tuple[pa.Table, dict[str, NDArray[np.bool_]]]:
-    """Returns the rows that the events `last` of those `chosen` write, and `LastChanges.unchanged`.
+    events: Events, chosen: Indices, last: Indices, by_key: BatchKeys, order: pa.Table, kept_order: pa.Table
+) -> tuple[pa.Table, dict[str, EarlierValues]]:
+    """Returns the rows that the events `last` of those `chosen` write, and `LastChanges.earlier`.
 
     A value that an event leaves out, because it did not change, is that of the last event of its key that has
     it. `by_key` and `order` are the keys and the order of those chosen. Events of a feed have all values.
     """
-    rows, unchanged = events.rows.take(pa.array(chosen[last])), {}
+    rows, earlier = events.rows.take(pa.array(chosen[last])), {}
     for index, field in enumerate(rows.schema if RANK not in order.column_names else ()):
         if not _is_text(field.type):
             continue
@@ -135,14 +164,14 @@ def _written(
         known = np.flatnonzero(~is_unchanged & ~events.is_delete[chosen])
         keys = pa.table(by_key.arrays, by_key.names).take(pa.array(known))
         newest = known[BatchKeys(keys).last_rows(order.take(pa.array(known)))]
-        earlier = np.full(by_key.count, ABSENT, np.int64)
-        earlier[by_key.numbers[newest]] = newest
-        source = np.where(is_unchanged[last], earlier[by_key.numbers[last]], last)
-        missing = source == ABSENT
-        rows = rows.set_column(index, field, column.take(pa.array(np.where(missing, last, source))))
-        if missing.any():
-            unchanged[field.name] = missing
-    return rows, unchanged
+        newest_of = np.full(by_key.count, ABSENT, np.int64)
+        newest_of[by_key.numbers[newest]] = newest
+        source = np.where(is_unchanged[last], newest_of[by_key.numbers[last]], last)
+        unknown = source == ABSENT
+        source = pa.array(np.where(unknown, last, source))
+        rows = rows.set_column(index, field, column.take(source))
+        earlier[field.name] = EarlierValues(unknown, kept_order.take(source))
+    return rows, earlier
 
 
 def _is_text(kind: pa.DataType) -> bool:

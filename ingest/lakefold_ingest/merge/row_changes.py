@@ -36,7 +36,7 @@ class FoundRows:
         addresses, order = np.unique(addresses, return_index=True)
         return cls(addresses, row_ids[order], choices[order])
 
-    def only(self, chosen: NDArray[np.bool_]) -> FoundRows:
+    def only(self, chosen: NDArray[np.bool_ | np.int64]) -> FoundRows:
         """Returns some of the rows."""
         return FoundRows(self.addresses[chosen], self.row_ids[chosen], self.choices[chosen])
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat
 from lakefold_ingest.cdc.debezium import needs_types, read_debezium
@@ -22,8 +23,6 @@ from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakefold_ingest.merge.key_numbers import KeyShare
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
@@ -159,9 +158,10 @@ def row_changes(table: ReadVersion, changes: LastChanges, matched: FoundRows) ->
     written = changes.batch.rows.num_rows
     new = np.ones(written, np.bool_)
     new[matched.choices[matched.choices < written]] = False
+    stored = pa.table({})
     if changes.order.num_columns:
         stored = table.rows_at(matched.addresses, changes.order.column_names)
-        matched = matched.only(changes.is_newer(matched.choices, stored))
-    rewritten = changes.grouped_by_columns(matched.only(matched.choices < written))
-    rewritings = [Rewriting(rows, columns) for rows, columns in rewritten]
+        newer = changes.is_newer(matched.choices, stored)
+        matched, stored = matched.only(newer), stored.filter(pa.array(newer))
+    rewritings = [Rewriting(rows, columns) for rows, columns in changes.grouped_by_columns(matched, stored)]
     return RowChanges(rewritings, matched.addresses, np.flatnonzero(new))
