@@ -247,6 +247,7 @@ def test_matched_rows_get_values_of_expressions(tmp_path: Path) -> None:
         ({"id": "source.id"}, "the update names id, which is a key"),
         ({"nope": "1"}, "the update names nope, which is not in the table"),
         ({"n": "source.nope"}, "'source.nope' can't be evaluated"),
+        ({"n": "target.n + 1, name = 'x'"}, "can't be evaluated"),
     ):
         with pytest.raises(InvalidError, match=reason):
             folding.build(UpsertRows(people([3]), assigning(wrong)))

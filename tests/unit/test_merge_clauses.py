@@ -55,6 +55,7 @@ def test_clauses_are_grouped_by_their_kind_in_their_order() -> None:
         ((NotMatchedBySourceUpdate(),), "NotMatchedBySourceUpdate assigns nothing"),
         ((MatchedUpdate(assignments={}),), "MatchedUpdate assigns nothing"),
         ((MatchedUpdate(assignments="n = 1"),), "MatchedUpdate assigns nothing"),  # type: ignore[arg-type] # by callers that check no types
+        ((MatchedUpdate(assignments={"n": 5}),), "5, the value of n, is no text"),  # type: ignore[dict-item] # by callers that check no types
         ((MatchedDelete("  "),), "is empty"),
     ],
 )

@@ -235,6 +235,10 @@ def _check_clause(clause: object) -> None:
             where=OptionName("clauses"),
             hint='give assignments={"active": "false"}, for example',
         )
+    for name, text in assignments_of(clause).items():
+        if not isinstance(text, str):
+            message = f"{text!r}, the value of {name}, is no text"  # type: ignore[unreachable] # by callers that check types
+            raise InvalidError(message, where=OptionName("clauses"), hint="give the value as SQL, as a text")
     if clause.condition is not None and not isinstance(clause.condition, str):
         message = f"{clause.condition!r} is not a condition"  # type: ignore[unreachable] # by callers that check types
         raise InvalidError(message, where=OptionName("clauses"), hint="give a text of SQL")

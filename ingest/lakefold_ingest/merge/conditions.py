@@ -134,7 +134,8 @@ def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exce
         with translated_errors(""):
             dataset = lance.write_dataset(pairs, f"memory://{uuid4()}")
             # A scan must have a column, and an expression such as `true` has none.
-            columns = {**expressions, _ROW: _ROW}
+            # In brackets, what follows the first of several expressions is not ignored.
+            columns = {name: f"({text}\n)" for name, text in expressions.items()} | {_ROW: _ROW}
             return dataset.scanner(columns=columns, scan_in_order=True).to_table().drop_columns([_ROW])
     except InvalidError as error:
         return error
