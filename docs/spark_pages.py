@@ -319,10 +319,11 @@ batch has keep their values; if some events have a column, it becomes null in th
   `VariableScaleDecimal`, are not converted.
 
   PostgreSQL's connector sends `__debezium_unavailable_value` in place of large values that an update did not
-  change, in columns of texts and bytes. Such a row gets the value that an earlier event of the batch has, or
-  else keeps the one that it has in the table. So have the connector send a snapshot first: a row that the
-  table lacks is inserted with the text as it is. Another `unavailable.value.placeholder`, and such elements
-  of arrays, are not recognised: with `REPLICA IDENTITY FULL` the events have all values.
+  change, in columns of texts and bytes. Such a row gets the value that an earlier event of the batch has, if
+  that event is newer than the row in the table, or else keeps the one that it has in the table. So have the
+  connector send a snapshot first: a row that the table lacks is inserted with the text as it is. Another
+  `unavailable.value.placeholder`, and such elements of arrays, are not recognised: with
+  `REPLICA IDENTITY FULL` the events have all values.
 - **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
   `_commit_version` unless `orderBy` is given.
 

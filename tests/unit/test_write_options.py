@@ -101,7 +101,7 @@ def test_pairs_have_commas_in_quotes(text: str, expected: dict[str, str] | None)
         ("note='a;b=c'", {"note": "'a;b=c'"}),
         ("note='it''s; x'; n=target.n + 1;", {"note": "'it''s; x'", "n": "target.n + 1"}),
         ('n=`odd;name` = 1; m="a;b"', {"n": "`odd;name` = 1", "m": '"a;b"'}),
-        *((text, None) for text in ("", ";", "a", "a=", "note='a;b=c", "a=1; b=it's")),
+        *((text, None) for text in ("", ";", "a", "a=", "note='a;b=c", "a=1; b=it's", "a=1; a=2")),
     ],
 )
 def test_assignments_have_semicolons_in_quotes(text: str, expected: dict[str, str] | None) -> None:

@@ -125,9 +125,10 @@ def assignments(text: str) -> dict[str, str]:
     """Returns columns and the SQL expressions of their values, in which quotes may have semicolons."""
     given = [part.partition("=") for part in _STATEMENT.findall(text) if part.strip()]
     whole = "".join(_STATEMENT.findall(text)).replace(";", "") == text.replace(";", "")
-    if not given or not whole or not all(name.strip() and value.strip() for name, _, value in given):
-        raise ValueError("column=expression with semicolons between them, and quotes in pairs")
-    return {name.strip(): value.strip() for name, _, value in given}
+    values = {name.strip(): value.strip() for name, _, value in given}
+    if not given or not whole or len(values) < len(given) or not all(map(all, values.items())):
+        raise ValueError("column=expression with semicolons between them, each column once, quotes in pairs")
+    return values
 
 
 def _file(text: str) -> Path:
