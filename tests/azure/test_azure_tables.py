@@ -11,6 +11,7 @@ import lakefold
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
+from tests.delta_logs.proposed_table import ProposedTable, take_turns_with_delta_rs
 from tests.proposals import append, rows
 from tests.tables import Folded
 
@@ -55,6 +56,10 @@ def test_a_table_of_pylance_is_opened_and_tailed(azurite: Azurite, container: st
         for row in change.inserted()["id"].to_pylist()
     ]
     assert seen == list(range(VERSIONS))
+
+
+def test_delta_rs_and_we_write_one_table_by_turns(azurite: Azurite, container: str) -> None:
+    take_turns_with_delta_rs(ProposedTable(f"{container}/lake/flights", azurite.options))
 
 
 def test_wrong_credentials_are_reported_with_the_location(azurite: Azurite, container: str) -> None:

@@ -14,6 +14,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import DoubtfulPutError
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
+from tests.delta_logs.proposed_table import ProposedTable, take_turns_with_delta_rs
 from tests.proposals import append, rows
 from tests.servers.fault_proxy import LoseAnswer
 from tests.servers.google import GoogleFront
@@ -82,3 +83,7 @@ def test_pylance_and_we_write_one_table_by_turns(site: GoogleSite) -> None:
     assert [len(change.inserted()) for change in lakefold.tail(table.uri, 1, storage_options=options)] == [
         1
     ] * 6
+
+
+def test_delta_rs_and_we_write_one_table_by_turns(site: GoogleSite) -> None:
+    take_turns_with_delta_rs(ProposedTable(site.uri, site.options))

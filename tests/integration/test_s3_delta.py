@@ -1,114 +1,25 @@
-"""A Delta table on S3: faults at each request of its commits and checkpoints, other clients, its readers.
-
-delta-rs decides: it opens each version, and commits between ours.
-"""
+"""A Delta table on S3: faults at each request of its commits and checkpoints, other clients, its readers."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-import lakefold
 from lakefold import cli
-from lakefold_committer.tables.branches import open_branch
-from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_reader.tail.tail import tail
-from lakefold_table.bitmaps import Bitmap, encode_treemap
-from lakefold_table.delta.actions.fields import members_of
-from lakefold_table.delta.deletion_vectors.storage import inline_vector
-from lakefold_table.delta.log_segment.names import FOLDER, NAMING, SIDECARS
-from lakefold_table.entry import Committed
-from lakefold_table.errors import RetryError
-from lakefold_table.storage import open_storage
-from tests.delta_logs.actions import LISTED, PROTOCOL, VECTORS, Members, add, metadata, remove, text
-from tests.folding import entries
+from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS
+from tests.delta_logs.proposed_table import APPENDS, ROWS, ProposedTable, take_turns_with_delta_rs
 from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakefold_committer.tables.table_writer import TableWriter
-    from lakefold_table.storage.base import Storage
     from tests.servers.s3 import S3Server
 
-V2 = {"delta.checkpointInterval": "2", "delta.checkpointPolicy": "v2"}
-ROWS = 5
-APPENDS = 6
 
-
-class Proposed:
-    """A table with a V2 checkpoint after each second version, and what is proposed for it."""
-
-    def __init__(self, server: S3Server) -> None:
-        self.uri = f"s3://{BUCKET}/{uuid.uuid4().hex}/flights and é"
-        self.options = server.options()
-        self.storage: Storage = open_storage(self.uri, self.options)
-        self.offset = 0
-
-    def writer(self, options: Mapping[str, str] | None = None) -> TableWriter:
-        return open_branch(self.uri, "", dict(options or self.options))
-
-    def fold(self, writer: TableWriter, envelope: Envelope) -> TableWriter:
-        """Folds the next proposal, until it is answered. Returns the writer, which may be another one."""
-        while True:
-            try:
-                (outcome,) = writer.fold(entries([envelope], self.offset)).outcomes
-            except RetryError:
-                writer = self.writer()
-                continue
-            assert isinstance(outcome.result, Committed)
-            self.offset += 1
-            return writer
-
-    def create(self, protocol: Members = LISTED, **properties: str) -> Envelope:
-        return self._propose(protocol, metadata(**properties or {**VECTORS, **V2}))
-
-    def append(self, number: int) -> Envelope:
-        """Writes a file with `ROWS` rows, and proposes it."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table({"x": pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64())}), sink)
-        data = bytes(sink.getvalue())
-        self.storage.put(f"{number}.parquet", [data])
-        return self._propose(self._added(number, len(data)))
-
-    def delete(self, number: int, row: int) -> Envelope:
-        """Proposes to delete a row of a file, as it was before any of its rows were deleted."""
-        path, rows = f"{number}.parquet", {0: Bitmap([row])}
-        size = self.storage.size(path)
-        assert size is not None
-        added = self._added(number, size)
-        added["add"]["deletionVector"] = members_of(inline_vector(rows))
-        envelope = self._propose(remove(path), added)
-        envelope.delta.read_version = number + 1
-        envelope.delta.affected_rows[path] = encode_treemap(rows)
-        return envelope
-
-    def _added(self, number: int, size: int) -> Members:
-        return add(f"{number}.parquet", size=size, stats=json.dumps({"numRecords": ROWS}))
-
-    def _propose(self, *actions: Members) -> Envelope:
-        envelope = Envelope(table=self.uri)
-        envelope.delta.actions = text(actions)
-        return envelope
-
-    def versions(self) -> list[int]:
-        """The versions whose commits are stored."""
-        numbers = map(NAMING.parse, self.storage.names(FOLDER))
-        return sorted(number for number in numbers if number is not None)
-
-    def rows(self) -> list[int]:
-        """The rows as Lakefold and delta-rs read them."""
-        ours = sorted(lakefold.open(self.uri, storage_options=self.options).to_arrow()["x"].to_pylist())
-        theirs = QueryBuilder().register("t", DeltaTable(self.uri, storage_options=self.options))
-        assert pa.table(theirs.execute("select x from t order by x").read_all())["x"].to_pylist() == ours
-        return ours
+def table_on(server: S3Server) -> ProposedTable:
+    """A table that no other test uses."""
+    return ProposedTable(f"s3://{BUCKET}/{uuid.uuid4().hex}/flights and é", server.options())
 
 
 @pytest.mark.parametrize("fault", [LoseAnswer(), LoseRequest(), Answer(500, done=True), Answer(503)], ids=str)
@@ -121,7 +32,7 @@ def test_a_fault_at_each_request_costs_neither_a_row_nor_a_version(
     options = proxy.options(client_max_retries="0")
     requests = 0
     for at in range(0, 1000, apart):
-        table = Proposed(s3)
+        table = table_on(s3)
         writer = table.fold(table.writer(options), table.create())
         proxy.requests.clear()
         proxy.plan(fault, after=at)
@@ -142,7 +53,7 @@ def test_a_fault_at_each_request_costs_neither_a_row_nor_a_version(
 
 
 def test_a_checkpoint_is_enough_to_open_a_table(s3: S3Server) -> None:
-    table = Proposed(s3)
+    table = table_on(s3)
     writer = table.fold(table.writer(), table.create())
     for number in range(APPENDS):
         writer = table.fold(writer, table.append(number))
@@ -154,24 +65,11 @@ def test_a_checkpoint_is_enough_to_open_a_table(s3: S3Server) -> None:
 
 
 def test_delta_rs_and_we_write_one_table_by_turns(s3: S3Server) -> None:
-    table = Proposed(s3)
-    writer = table.fold(table.writer(), table.create(PROTOCOL, **{"delta.checkpointInterval": "2"}))
-    expected: list[int] = []
-    begun = tail(table.uri, "latest", storage_options=table.options)
-    for number in range(APPENDS):
-        rows = pa.table({"x": pa.array([1000 + number], pa.int64())})
-        write_deltalake(table.uri, rows, mode="append", storage_options=table.options)
-        writer = table.fold(writer, table.append(number))
-        expected += [1000 + number, *range(number * ROWS, (number + 1) * ROWS)]
-        assert table.rows() == sorted(expected)
-        assert [each["x"] for change in begun.step() for each in change.inserted().to_pylist()] == [
-            1000 + number,
-            *range(number * ROWS, (number + 1) * ROWS),
-        ]
+    take_turns_with_delta_rs(table_on(s3))
 
 
 def test_old_versions_are_removed_from_a_bucket(s3: S3Server) -> None:
-    table = Proposed(s3)
+    table = table_on(s3)
     writer = table.fold(table.writer(), table.create())
     for number in range(APPENDS):
         writer = table.fold(writer, table.append(number))
