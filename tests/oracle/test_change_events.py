@@ -502,6 +502,16 @@ def test_bytes_are_decoded_for_columns_of_bytes(tmp_path: Path) -> None:
     )
 
 
+def test_keys_without_a_schema_have_the_types_of_the_values(tmp_path: Path) -> None:
+    columns = {"id": pa.array([b"a", b"b"], pa.binary()), "n": [1, 2]}
+    lance.write_dataset(pa.table(columns), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    schema = {"fields": [{"field": "before", "fields": [{"field": "id", "type": "bytes"}]}]}
+    deletion = {"schema": schema, "payload": change("d", None, None, 1)}
+    put(folding, messages(deletion, None, keys=({"id": "YQ=="},) * 2), MESSAGES)
+    assert folding.rows() == [{"id": b"b", "n": 2}]
+
+
 def test_values_that_debezium_s_types_do_not_have_are_bad_rows(typed: Folding) -> None:
     format_ = change_format("id", envelope="debezium")
     wrong = [RAW | {"price": "no base64"}, RAW | {"zoned": "yesterday"}, RAW | {"born": 2**40}]

@@ -83,7 +83,8 @@ def read_debezium(
     is_delete = effects(
         pa.chunked_array([pc.if_else(pa.array(silent), "d", op)]), OP, DEBEZIUM_OPERATIONS, faults
     )
-    keys = _keys(rows, format_, tombstones | (is_delete & ~_has_row_before(envelopes)), table, faults)
+    needed = tombstones | (is_delete & ~_has_row_before(envelopes))
+    keys = _keys(rows, format_.keys, kinds, needed, table, faults)
     if keys is None:
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
     around = _with_rows(envelopes, rows)
@@ -225,21 +226,28 @@ def _with_field(struct: pa.StructType, name: str, inner: pa.StructType) -> pa.St
 
 
 def _keys(
-    rows: pa.Table, format_: ChangeFormat, needed: Mask, table: pa.Schema | None, faults: RowFaults
+    rows: pa.Table,
+    names: Collection[str],
+    kinds: Mapping[str, DebeziumType],
+    needed: Mask,
+    table: pa.Schema | None,
+    faults: RowFaults,
 ) -> pa.Table | None:
-    """Returns the keys of those messages that need them, None if the batch has no column for them."""
-    if KEY not in rows.column_names or KEY in format_.keys:
+    """Returns the keys of those messages that need them, None if the batch has no column for them.
+
+    `kinds`: of columns in the rows, which keys without a schema have too.
+    """
+    if KEY not in rows.column_names or KEY in names:
         return None
     column = rows.column(KEY).combine_chunks()
     column = pa.chunked_array([pc.if_else(pa.array(needed), column, pa.scalar(None, column.type))])
-    kinds = format_.debezium_types
     if types.is_struct(column.type):
         return converted(_without_payload(_fields_of(column, KEY)), kinds, table, faults)
     if table is None or not _is_text(column.type):
         return None
     messages, in_schema = _without_schemas(column)
     kinds = {**in_schema, **kinds}
-    fields = _image([plain_field(field) for field in table if field.name in format_.keys], kinds)
+    fields = _image([plain_field(field) for field in table if field.name in names], kinds)
     kind = _with_field(fields, PAYLOAD, fields)
     keys = _without_payload(_fields_of(parsed(messages, kind, KEY, faults), KEY))
     return converted(keys, kinds, table, faults)
