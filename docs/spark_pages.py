@@ -160,10 +160,12 @@ SPARK_WRITE_NOTES = """\
   condition in SQL, in which `source.x` is column `x` of the batch, which the table may lack, and `target.x`
   column `x` of the table, or `true`. If one of them is given, only what is given is done. A deletion is
   checked before an update. What an update changes, `updateColumns` and `whenMatchedSet` say: with
-  `whenMatchedSet=n=target.n + source.n` rows add up. In Python, `clauses` of `sink` has them in an order of
-  your own (`lakefold.MatchedUpdate`, …). These modes wait for the commit, and if others changed the same rows
-  meanwhile, the batch is built again automatically. An upsert updates all rows that the log had before it.
-  Rows that others append while it is being committed come after it, also if they have one of its keys.
+  `whenMatchedSet=n=target.n + source.n` rows add up. A sum that its type can't hold wraps around, but with
+  `cast(target.n as bigint) + source.n` one that the column can't hold fails. In Python, `clauses` of `sink`
+  has them in an order of your own (`lakefold.MatchedUpdate`, …). These modes wait for the commit, and if
+  others changed the same rows meanwhile, the batch is built again automatically. An upsert updates all rows
+  that the log had before it. Rows that others append while it is being committed come after it, also if they
+  have one of its keys.
 - **`cdc`** (`writeMode`) applies change events by `keys`, see below. It waits as `upsert` does.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
@@ -319,10 +321,10 @@ batch has keep their values; if some events have a column, it becomes null in th
   `VariableScaleDecimal`, are not converted.
 
   PostgreSQL's connector sends `__debezium_unavailable_value` in place of large values that an update did not
-  change, in columns of texts and bytes. Such a row gets the value that an earlier event of the batch has, if
-  that event is newer than the row in the table, or else keeps the one that it has in the table. So have the
-  connector send a snapshot first: a row that the table lacks is inserted with the text as it is. Another
-  `unavailable.value.placeholder`, and such elements of arrays, are not recognised: with
+  change, in columns of texts, JSON and bytes. Such a row gets the value that an earlier event of the batch
+  has, if that event is newer than the row in the table, or else keeps the one that it has in the table. So
+  have the connector send a snapshot first: a row that the table lacks is inserted with the text as it is.
+  Another `unavailable.value.placeholder`, and such elements of arrays, are not recognised: with
   `REPLICA IDENTITY FULL` the events have all values.
 - **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
   `_commit_version` unless `orderBy` is given.

@@ -239,6 +239,16 @@ def test_an_earlier_value_of_the_batch_counts_if_it_is_newer_than_the_row(foldin
     assert names(folding) == {1: "a", 2: "newer", 3: "c", 4: "new"}
 
 
+def test_a_column_of_json_keeps_its_value_too(tmp_path: Path) -> None:
+    texts = pa.array(['{"a":1}', '{"b":2}'], pa.json_())
+    rows = pa.table({"id": [1, 2], "json": texts})
+    lance.write_dataset(rows, str(tmp_path / "t"), data_storage_version="2.2")
+    folding = Folding(tmp_path / "t")
+    events = (1, UNCHANGED), (2, '{"c":3}'), (2, UNCHANGED), (3, UNCHANGED)
+    put(folding, messages(*(change("u", None, {"id": n, "json": v}, 1) for n, v in events)), MESSAGES)
+    assert [row["json"] for row in folding.rows()] == ['{"a":1}', '{"c":3}', f'"{UNCHANGED}"']
+
+
 def test_a_value_that_is_not_known_stays_as_it_came_and_a_feed_has_all_values(folding: Folding) -> None:
     put(folding, messages(change("c", None, {"id": 9, "name": UNCHANGED}, 1)), MESSAGES)
     put(folding, *rendered("delta", [Event(1, 9, UNCHANGED)]))

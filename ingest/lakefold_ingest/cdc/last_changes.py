@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from lakefold_ingest.merge.batch_keys import ABSENT, BatchKeys, check_orders, co
 from lakefold_ingest.merge.clauses import check_not_nested
 from lakefold_ingest.merge.merge_batch import MergeBatch
 from lakefold_ingest.rows.fitting import Fitting, fit, plain_field
+from lakefold_ingest.rows.json_values import is_json
 from lakefold_ingest.rows.row_faults import RowFaults, check_values
 from lakefold_table.errors import InvalidError
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 UNCHANGED: Final = b"__debezium_unavailable_value"
 """What Debezium sends in place of a large value that an update did not change."""
-_UNCHANGED: Final = pa.array([UNCHANGED, base64.b64encode(UNCHANGED), UNCHANGED.hex().encode()])
-"""The same as texts of bytes have it."""
+_AS_JSON: Final = b'"%b"' % UNCHANGED
+_UNCHANGED: Final = pa.array([UNCHANGED, base64.b64encode(UNCHANGED), UNCHANGED.hex().encode(), _AS_JSON])
+"""The same as texts of bytes have it, and as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def last_changes(
     chosen = np.setdiff1d(np.flatnonzero(~events.ignored), faults.rows)
     kept = _kept(events.order.column_names, table)
     fitting = _fitting(events, chosen, [*keys, *kept], table, where)
+    events = _with_json(events, fitting.schema)
     _check(events, keys, kept, fitting.schema, chosen, faults)
     chosen = np.setdiff1d(chosen, faults.rows)
     named = [plain_field(table.field(name)) for name in keys]
@@ -143,6 +146,22 @@ def last_changes(
         events.is_delete[chosen[last]] & (RANK not in events.order.column_names) | (not kept or is_partial),
         earlier,
     )
+
+
+def _with_json(events: Events, columns: pa.Schema) -> Events:
+    """Returns the events with a text of JSON for each value that they leave out of a JSON column.
+
+    `columns`: those of the table that the events have.
+    """
+    rows = events.rows
+    for name in (field.name for field in columns if is_json(field)):
+        index = rows.schema.get_field_index(name)
+        field, column = rows.schema.field(index), rows.column(index)
+        if _is_text(field.type):
+            unchanged, text = (pa.scalar(each).cast(field.type) for each in (UNCHANGED, _AS_JSON))
+            column = pc.if_else(pc.equal(column, unchanged), text, column)
+            rows = rows.set_column(index, field, column)
+    return replace(events, rows=rows)
 
 
 def _written(
