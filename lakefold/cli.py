@@ -133,6 +133,10 @@ VERBS: Final = {
 }
 
 
+# What Delta and Iceberg call the work of a verb, if their name resembles no verb or another one.
+ALIKE: Final = {"history": "log", "merge": "upsert", "optimize": "compact", "vacuum": "cleanup"}
+
+
 class VerbGroup(click.Group):
     """A click group that loads a verb's module only when that verb is called."""
 
@@ -152,12 +156,12 @@ class VerbGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the verb that is called.
 
-        An unknown name is a usage error that suggests the most similar verb.
+        An unknown name is a usage error that suggests the verb that does the same, or the most similar one.
         """
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, VERBS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`lakefold --help` lists the verbs"
+            near = ALIKE.get(name) or next(iter(difflib.get_close_matches(name, VERBS, n=1)), None)
+            hint = f"did you mean {near}?" if near else "`lakefold --help` lists the verbs"
             ctx.fail(f"there is no verb {name!r}: {hint}")
         return super().resolve_command(ctx, args)
 

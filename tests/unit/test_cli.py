@@ -451,7 +451,12 @@ def test_an_option_that_belongs_before_the_verb_is_refused_with_its_place(
 
 @pytest.mark.parametrize(
     ("typed", "hint"),
-    [("taill", "did you mean tail?"), ("comitter", "did you mean committer?"), ("zzz", "lists the verbs")],
+    [
+        ("taill", "did you mean tail?"),
+        ("comitter", "did you mean committer?"),
+        ("optimize", "did you mean compact?"),
+        ("zzz", "lists the verbs"),
+    ],
 )
 def test_a_misspelt_verb_is_refused_with_the_nearest(
     typed: str, hint: str, capsys: pytest.CaptureFixture[str]
