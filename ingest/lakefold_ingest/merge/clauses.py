@@ -172,7 +172,7 @@ class Merge:
             if name not in batch
         ]
         for problem, names in (
-            ("is a key", self.assigned & {*self.keys}),
+            ("is a key, and keys keep their values", self.assigned & {*self.keys}),
             ("is not in the table", self.assigned.difference(table)),
         ):
             faults += [f"the update names {name}, which {problem}" for name in sorted(names)]
