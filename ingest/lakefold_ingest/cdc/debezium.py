@@ -28,7 +28,7 @@ from pyarrow import types
 
 from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS, ChangeFormat
 from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, converted, types_in_schema
-from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
+from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
 from lakefold_ingest.rows.fitting import plain_field
 from lakefold_table.errors import InvalidError, OptionName
@@ -243,7 +243,7 @@ def _keys(
     column = pa.chunked_array([pc.if_else(pa.array(needed), column, pa.scalar(None, column.type))])
     if types.is_struct(column.type):
         return converted(_without_payload(_fields_of(column, KEY)), kinds, table, faults)
-    if table is None or not _is_text(column.type):
+    if table is None or not is_text(column.type):
         return None
     messages, in_schema = _without_schemas(column)
     kinds = {**in_schema, **kinds}
@@ -307,15 +307,6 @@ def _without_payload(envelopes: pa.Table) -> pa.Table:
     if types.is_struct(payload.type) and (payload.null_count < len(payload) or envelopes.num_columns == 1):
         return _fields_of(payload, PAYLOAD)
     return envelopes.drop_columns([PAYLOAD])
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-    )
 
 
 def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str, DebeziumType]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from lakefold_ingest.cdc.change_format import (
     CHANGE_TYPE,
@@ -146,7 +147,7 @@ def column_at(rows: pa.Table, path: str) -> pa.ChunkedArray | None:
         return None
     kind = rows.schema.field(name).type
     for part in rest:
-        if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+        if not types.is_struct(kind) or kind.get_field_index(part) < 0:
             return None
         kind = kind.field(part).type
     return pa.chunked_array([pc.struct_field(rows.column(name).combine_chunks(), rest)]) if rest else None
@@ -156,3 +157,9 @@ def mask(values: pa.Array | pa.ChunkedArray) -> Mask:
     """Returns boolean values; a null is false."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     return cast("Mask", pc.fill_null(array, False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - the value of nulls
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether a type has texts, or bytes, as which Kafka delivers them."""
+    kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
+    return any(is_kind(kind) for is_kind in kinds)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
 
-from lakefold_ingest.cdc.events import RANK, Events, mask
+from lakefold_ingest.cdc.events import RANK, Events, is_text, mask
 from lakefold_ingest.merge.batch_keys import ABSENT, BatchKeys, check_orders, comparable, missing_values
 from lakefold_ingest.merge.clauses import check_not_nested
 from lakefold_ingest.merge.merge_batch import MergeBatch
@@ -157,7 +156,7 @@ def _with_json(events: Events, columns: pa.Schema) -> Events:
     for name in (field.name for field in columns if is_json(field)):
         index = rows.schema.get_field_index(name)
         field, column = rows.schema.field(index), rows.column(index)
-        if _is_text(field.type):
+        if is_text(field.type):
             unchanged, text = (pa.scalar(each).cast(field.type) for each in (UNCHANGED, _AS_JSON))
             column = pc.if_else(pc.equal(column, unchanged), text, column)
             rows = rows.set_column(index, field, column)
@@ -174,7 +173,7 @@ def _written(
     """
     rows, earlier = events.rows.take(pa.array(chosen[last])), {}
     for index, field in enumerate(rows.schema if RANK not in order.column_names else ()):
-        if not _is_text(field.type):
+        if not is_text(field.type):
             continue
         column = events.rows.column(index).take(pa.array(chosen))
         is_unchanged = mask(pc.is_in(column, value_set=_UNCHANGED.cast(field.type)))
@@ -191,11 +190,6 @@ def _written(
         rows = rows.set_column(index, field, column.take(source))
         earlier[field.name] = EarlierValues(unknown, kept_order.take(source))
     return rows, earlier
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
-    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _kept(order: list[str], table: pa.Schema) -> list[str]:
