@@ -137,6 +137,10 @@ VERBS: Final = {
 ALIKE: Final = {"history": "log", "merge": "upsert", "optimize": "compact", "vacuum": "cleanup"}
 
 
+# How similar an option before the verb is to one that exists, from 0 to 1, if it is one that was mistyped.
+_ALMOST_THE_SAME: Final = 0.8
+
+
 class VerbGroup(click.Group):
     """A click group that loads a verb's module only when that verb is called."""
 
@@ -307,12 +311,17 @@ def _print_misuse(misuse: click.ClickException, *, as_json: bool, logged: bool) 
 
 
 def _explained_misuse(error: click.ClickException) -> click.ClickException:
-    """Returns the error. If an option that the verb lacks belongs before the verb, the error says so."""
-    options = {name for parameter in lakefold.params for name in parameter.opts}
-    if not isinstance(error, click.NoSuchOption) or error.option_name not in options:
+    """Returns the error. If an option is on the wrong side of the verb, the error says so."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
-    name = error.option_name
-    return click.UsageError(f"{name} is given before the verb: lakefold {name} … VERB", error.ctx)
+    name, options = error.option_name, {each for parameter in lakefold.params for each in parameter.opts}
+    near = difflib.get_close_matches(name, options, cutoff=_ALMOST_THE_SAME)
+    if error.ctx.command is lakefold and not near:
+        where = f"options of a verb follow it: lakefold VERB {name} …"
+        return click.UsageError(f"there is no option {name} before the verb; {where}", error.ctx)
+    if name in options:
+        return click.UsageError(f"{name} is given before the verb: lakefold {name} … VERB", error.ctx)
+    return error
 
 
 def _name_tables_below(error: NotATableError) -> None:

@@ -180,6 +180,11 @@ class Invalid:
 Result = Committed | Tagged | Duplicate | Rejected | Invalid
 
 
+def kind_of(result: type[Result]) -> str:
+    """Returns the name of this class in lower case, such as `committed`, which a tag that was set is too."""
+    return "committed" if result is Tagged else result.__name__.lower()
+
+
 @value()
 class Outcome:
     """The answer to the proposal at `position`. Each position gets exactly one, whatever crashed."""
@@ -195,8 +200,8 @@ class Outcome:
 
     @property
     def kind(self) -> str:
-        """The name of its result in lower case, such as `committed`, which a tag that was set is too."""
-        return "committed" if isinstance(self.result, Tagged) else type(self.result).__name__.lower()
+        """As of `kind_of`."""
+        return kind_of(type(self.result))
 
 
 class RefusedError(InvalidError):

@@ -440,6 +440,15 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert lakefold.__version__ == version("lakefold")
 
 
+def test_an_option_that_belongs_after_the_verb_is_refused_with_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["--wait", "3", "append", "/nowhere"]) == cli.USAGE
+    assert "options of a verb follow it: lakefold VERB --wait …" in capsys.readouterr().err
+    assert cli.run(["--log-levl", "debug", "show", "/nowhere"]) == cli.USAGE
+    assert "Did you mean '--log-level'?" in capsys.readouterr().err
+
+
 def test_an_option_that_belongs_before_the_verb_is_refused_with_its_place(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -85,10 +85,11 @@ def end_of(
 
 def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
     """Returns what a `GroupingRule` does, for entries that no format judges as well."""
-    if entry.is_claim:
-        # Its envelope is fetched when its turn comes, and may be large.
-        return ALONE
-    if entry.proposal is None or entry.proposal.format != ANY_FORMAT:
+    proposal = entry.proposal
+    if proposal is None:
+        # The envelope of a claim is fetched when its turn comes, and may be large.
+        return ALONE if entry.is_claim else group_of(entry)
+    if proposal.format != ANY_FORMAT:
         return group_of(entry)
     # The branch has no version after the one that its deletion makes. A tag makes no version.
     return ALONE if deletes_branch(entry) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lakefold_table.entry import Duplicate, Invalid, Outcome, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,11 +25,12 @@ def log_outcomes(outcomes: Sequence[Outcome]) -> None:
 
     Each of the first ten of a kind gets a log line of its own, the others share a line.
     """
-    refused = [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
+    others = [outcome for outcome in outcomes if not isinstance(outcome.result, Committed)]
+    refused = [outcome for outcome in others if isinstance(outcome.result, Rejected | Invalid)]
     _log(LOG.info, "refused", refused)
-    rolled_back = [outcome for outcome in outcomes if _is_rolled_back(outcome.result)]
+    rolled_back = [outcome for outcome in others if _is_rolled_back(outcome.result)]
     _log(LOG.warning, "repeated key, rolled back", rolled_back)
-    different = [outcome for outcome in outcomes if _differs(outcome.result)]
+    different = [outcome for outcome in others if _differs(outcome.result)]
     _log(LOG.warning, "repeated key, different content", different)
 
 

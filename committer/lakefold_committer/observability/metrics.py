@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_table.branch_deletion import DELETE_BRANCH
-from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Undecodable
+from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Result, Undecodable, kind_of
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.syncs import FAILURES
 from lakefold_table.tag_proposal import TAG
@@ -285,19 +285,19 @@ class Metrics:
 
     def answered(self, answers: Iterable[tuple[Entry | Undecodable, Outcome]]) -> None:
         """Counts the outcomes of a report. Each comes with the message that it answers."""
-        kinds: Tally[tuple[str, str]] = Tally()
+        kinds: Tally[tuple[type[Result], str]] = Tally()
         reasons: Tally[str] = Tally()
         doubts: Tally[str] = Tally()
         for read, outcome in answers:
             result = outcome.result
-            kinds[outcome.kind, operation_of(read)] += 1
+            kinds[type(result), operation_of(read)] += 1
             if isinstance(result, Rejected):
                 reasons[REASONS[0 if result.conflict.retryable else 1]] += 1
             elif isinstance(result, Duplicate):
                 doubts[DOUBTS[0]] += bool(result.rolled_back_by)
                 doubts[DOUBTS[1]] += result.different_content
-        for labels, number in kinds.items():
-            self.outcomes.labels(*labels).inc(number)
+        for (kind, operation), number in kinds.items():
+            self.outcomes.labels(kind_of(kind), operation).inc(number)
         for reason, number in reasons.items():
             self.rejected.labels(reason).inc(number)
         for reason, number in doubts.items():

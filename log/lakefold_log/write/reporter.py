@@ -443,15 +443,18 @@ class Reporter(Closing):
         return TopicPartition(self.topics.transactions, self.log.partition, offset, metadata)
 
     def _send_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        # All are encoded and signed before the first is sent: the client puts those that follow each other
+        # quickly into one request.
+        values = [outcome_message(outcome).SerializeToString() for outcome in outcomes]
+        signatures = [self._key.sign(value, self.outcomes_offset) for value in values]
         last = len(outcomes) - 1
         for index, outcome in enumerate(outcomes):
-            value = outcome_message(outcome).SerializeToString()
             self._session.send(
                 self.topics.outcomes,
-                value,
+                values[index],
                 outcome.table.encode(),
                 self.log.partition,
-                headers=(self._key.sign(value, self.outcomes_offset),),
+                headers=(signatures[index],),
                 # A partition keeps the order, so the offset of the last outcome is enough.
                 on_delivery=self._on_last_outcome if index == last else None,
             )
