@@ -381,17 +381,20 @@ table stay the same in between.
   added again. A query that wrote with a `txnAppId` keeps that, too.
 - **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
   (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
-  With a `txnAppId` it fails instead. **If the table has only batch 0 of that app**, the new batch 0 has the
-  key of a repetition. It fails if the number of its rows or their columns differ from those of the first
-  one. If both are the same, or the rows are merged or have `badRecords`, it is taken for a repetition, and
-  its rows are left out without a warning. So don't give a `txnAppId` to a job that begins with a new
-  checkpoint each time (`availableNow` in a container whose disk is not kept), or give it one with the day in
-  it, and after the deletion of a checkpoint give the query another one. A batch 0 that is repeated after a
-  crash fails as well if its rows depend on the time or on another table and are more or fewer now:
-  start the query once with `onOlderBatch=skip`.
+  With a `txnAppId` it fails instead: its batch 0 has the key of one that the table has, but not its query.
+  The messages of a query name it (the header `lakefold-query`). So a job that begins with a new checkpoint
+  each time (`availableNow` in a container whose disk is not kept) needs a `txnAppId` with the day in it, or
+  none, and after the deletion of a checkpoint give the query another one. The log says which query sent a
+  batch as long as it has the message and the table the version. After that, **if the table has only batch 0
+  of that app**, the new batch 0 still fails if the number of its rows or their columns differ from those of
+  the first one. If both are the same, or the rows are merged or have `badRecords`, it is taken for a
+  repetition, and its rows are left out without a warning. A batch 0 that is repeated after a crash fails as
+  well if its rows depend on the time or on another table and are more or fewer now: start the query once with
+  `onOlderBatch=skip`.
 - **Give each query a `txnAppId` of its own.** While two queries that share it are at the same batch, the
-  table takes the second batch for a repetition of the first, and lacks its rows. The query fails then,
-  except for the first batch after its start, which may be a repetition. `format` keeps the number of the
+  table takes the second batch for a repetition of the first, and lacks its rows. The query fails then. For
+  the first batch after its start, which may be a repetition, this needs the log as above; with `wait=log`
+  also the other query's batch has to be in the table already. `format` keeps the number of the
   last batch in the temporary folder of the driver's machine (`TMPDIR`), and logs a warning if it can't.
   With `wait=log` it fails at a later batch (`onRefused`), once the outcome is known.
 - **`wait=log`**: Spark may have each batch of `format` sent by another process of the driver's machine. They

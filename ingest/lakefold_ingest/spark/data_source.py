@@ -148,16 +148,17 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
                 hint="use trigger(processingTime=…) or trigger(availableNow=True)",
             )
         written = [cast("StreamMessage", message) for message in messages]
-        app_id = self._app_id or next((message.query_id for message in written), "")
+        query_id = next((message.query_id for message in written), "")
+        app_id = self._app_id or query_id
         # The tasks relied on the plan of another process, which may have read an older version of the table.
         plan = written[0].plan if written else self._plan
         run_id, key = next((message.run_id for message in written), ""), Key(app_id, batchId)
         # Spark may commit each batch of a run in another process.
         folder = notes_folder()
-        batch = begin_batch(run_id, key, plan.settings, folder)
+        batch = begin_batch(run_id, key, plan.settings, folder, query_id=query_id)
         results = _results(messages)
         with _logged_and_traced(), sent_batches_noted(run_id, key, plan.settings, folder):
-            report = plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat)
+            report = plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat, query_id=query_id)
         store_batch(folder, plan.settings.table, key, run_id, report)
         batch.check(report)
 

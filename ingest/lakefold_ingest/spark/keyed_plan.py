@@ -72,7 +72,13 @@ class KeyedPlan:
         return TaskRows(b"", (), 0, 0, 0.0, fault)
 
     def commit(
-        self, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False, may_repeat: bool = True
+        self,
+        key: Key,
+        tasks: Sequence[TaskRows],
+        *,
+        in_order: bool = False,
+        may_repeat: bool = True,
+        query_id: str = "",
     ) -> BatchReport:
         """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
 
@@ -81,7 +87,13 @@ class KeyedPlan:
         write_s = max((task.seconds for task in tasks), default=0.0)
         with self.merging(tasks) as operation:
             return put_batch(
-                self.settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s
+                self.settings,
+                key,
+                operation,
+                in_order=in_order,
+                may_repeat=may_repeat,
+                query_id=query_id,
+                write_s=write_s,
             )
 
     @contextmanager

@@ -3,7 +3,8 @@
 A run of a query is what Spark calls by its run id: it begins when the query is started, also from a
 checkpoint. It repeats at most the first of its batches, which an earlier run had begun. If the table has a
 later batch before this run sends it, another query uses the same app id, and the rows of this one are not in
-the table. Nothing here knows Spark.
+the table. So they are if the table has the first one, and the log says that another query sent it. Nothing
+here knows Spark.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.log_client import open_client
 from lakefold_ingest.writing.report import BatchReport, in_version
+from lakefold_ingest.writing.sending_query import sending_query
 from lakefold_ingest.writing.sent_batches import SentBatch
 from lakefold_table.entry import Duplicate
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, LakefoldError, OptionName
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -46,21 +48,25 @@ _begun: dict[tuple[str, str, str], int] = {}
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """A batch of a run that is about to be sent. `may_repeat`: it may have been sent before."""
+    """A batch of a run that is about to be sent. `may_repeat`: it may have been sent before.
+
+    `query_id`: that of the run's query. Empty if it isn't known, or names the app itself.
+    """
 
     key: Key
-    table: str
+    settings: WriteSettings
     may_repeat: bool
+    query_id: str = ""
 
     def check(self, report: BatchReport) -> None:
-        """Raises `InvalidError` if the batch was folded before, though this run sends it for the first time.
+        """Raises `InvalidError` if the batch was folded before, and this query didn't send it then.
 
         A batch that was found in the marks only, because no outcome came in time, may be this run's own.
         """
-        if self.may_repeat or report.is_by_marks:
-            return
         folded = report.result
-        if isinstance(folded, Duplicate) and not folded.rolled_back_by:
+        if report.is_by_marks or not isinstance(folded, Duplicate) or folded.rolled_back_by:
+            return
+        if not self.may_repeat:
             raise InvalidError(
                 (
                     f"{self.key} was folded before {in_version(folded)}, but this query sends it for the ",
@@ -68,7 +74,7 @@ class RunBatch:
                     APP_ID,
                     "; the rows of this one were not added",
                 ),
-                where=self.table,
+                where=self.settings.table,
                 hint=(
                     "give each query its own ",
                     APP_ID,
@@ -76,27 +82,68 @@ class RunBatch:
                     "whose rows are added then; those of the first batch after its start may be missing",
                 ),
             )
+        other = self._other_query(folded.version)
+        if other:
+            raise InvalidError(
+                (
+                    f"{self.key} was folded before {in_version(folded)}, sent by the query {other}, and ",
+                    f"this is the query {self.query_id}: another query uses this ",
+                    APP_ID,
+                    ", or this one's checkpoint was deleted; the rows of this batch were not added",
+                ),
+                where=self.settings.table,
+                hint=(
+                    "give each query its own ",
+                    APP_ID,
+                    ", and a new one after its checkpoint was deleted; ",
+                    OptionName("on_older_batch"),
+                    '="skip" leaves out the rows of batches that the table has',
+                ),
+            )
+
+    def _other_query(self, version: int) -> str:
+        """Returns the id of the query that sent the batch in `version`; "" if it is this one or not known."""
+        if not self.query_id:
+            return ""
+        try:
+            first = sending_query(self.settings, self.key, version)
+        except LakefoldError as error:
+            _LOGGER.warning(
+                "%s: which query sent %s, which the table has, can't be looked up (%s); if it was another "
+                "one, the rows of this batch are not in the table",
+                self.settings.table,
+                self.key,
+                error,
+            )
+            return ""
+        return "" if first == self.query_id else first
 
 
 def begin_batch(
-    run_id: str | None, key: Key, settings: WriteSettings, folder: Path | None = None
+    run_id: str | None,
+    key: Key,
+    settings: WriteSettings,
+    folder: Path | None = None,
+    *,
+    query_id: str = "",
 ) -> RunBatch:
     """Returns the batch that the run is about to send, and notes that it has begun it.
 
-    `run_id`: None or "" if no streaming query runs the batch. `folder`: where the note is stored as well, if
-    each batch of the run is sent by another process (`notes_folder`). Any batch may repeat an earlier one if
-    the query may be far behind the table on purpose. A batch that was begun before may be a repetition, as a
-    function that calls the sink may call it again after an error.
+    `run_id`, `query_id`: None or "" if no streaming query runs the batch. `folder`: where the note is stored
+    as well, if each batch of the run is sent by another process (`notes_folder`). Any batch may repeat an
+    earlier one if the query may be far behind the table on purpose. A batch that was begun before may be a
+    repetition, as a function that calls the sink may call it again after an error.
     """
     if not run_id or key.batch_id is None or settings.on_older_batch == "skip":
-        return RunBatch(key, settings.table, may_repeat=True)
+        return RunBatch(key, settings, may_repeat=True)
     run = (run_id, settings.table, key.app_id)
     note = None if folder is None else _note(folder, *run)
     begun = max(_begun.get(run, -1), -1 if note is None else _read(note))
     _begun[run] = max(begun, key.batch_id)
     if note is not None:
         _write(note, str(_begun[run]))
-    return RunBatch(key, settings.table, may_repeat=begun < 0 or key.batch_id <= begun)
+    may_repeat = begun < 0 or key.batch_id <= begun
+    return RunBatch(key, settings, may_repeat, query_id="" if query_id == key.app_id else query_id)
 
 
 @contextmanager

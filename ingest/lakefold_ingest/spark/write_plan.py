@@ -92,13 +92,15 @@ class WritePlan:
         *,
         in_order: bool = False,
         may_repeat: bool = True,
+        query_id: str = "",
     ) -> BatchReport:
         """Writes the rows that tasks left to it, and proposes the files of all tasks as `put_batch` does.
 
         Removes the files if nothing was sent. Raises as `put_batch` does, and `InvalidError` if rows don't
         fit the table.
         """
-        return self._propose(key, self.with_few(tasks), in_order=in_order, may_repeat=may_repeat)
+        together = self.with_few(tasks)
+        return self._propose(key, together, in_order=in_order, may_repeat=may_repeat, query_id=query_id)
 
     def with_few(self, tasks: Sequence[TaskFiles | FewRows]) -> list[TaskFiles]:
         """Returns what the tasks wrote, with the rows that they staged as what one more task wrote."""
@@ -117,14 +119,20 @@ class WritePlan:
         return [*written, replace(together, seconds=waited_s + together.seconds)]
 
     def _propose(
-        self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool, may_repeat: bool
+        self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool, may_repeat: bool, query_id: str
     ) -> BatchReport:
         files = collect_files(self.target, tasks)
         operation = self._operation(files, bad_rows_of(tasks))
         try:
             write_s = max((task.seconds for task in tasks), default=0.0)
             report = put_batch(
-                self.settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s
+                self.settings,
+                key,
+                operation,
+                in_order=in_order,
+                may_repeat=may_repeat,
+                query_id=query_id,
+                write_s=write_s,
             )
         except BaseException as error:
             if not operation.built:

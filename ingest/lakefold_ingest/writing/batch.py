@@ -28,8 +28,9 @@ again, and the committer folds a key once. So every step may fail or be repeated
   older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
   which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
 - A query whose checkpoint was deleted begins with batch 0 again. If the table has only that batch of its app,
-  the new one can't be distinguished from a repetition by its key, and content is compared: if the number of
-  rows or the columns differ, this raises as well. That is limited to batch 0, because a restart may
+  the new one can't be distinguished from a repetition by its key. A streaming query's messages name it, so
+  that a later one notices that another sent the batch (`sending_query`). And content is compared: if the
+  number of rows or the columns differ, this raises as well. That is limited to batch 0, because a restart may
   repeat any batch, and one whose rows depend on the time or on another table may have other rows then.
 """
 
@@ -55,6 +56,7 @@ from lakefold_ingest.writing.log_client import (
 )
 from lakefold_ingest.writing.operation import ChecksColumns, KnowsContent, LeavesRowsOut, Operation
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
+from lakefold_ingest.writing.sending_query import query_headers
 from lakefold_ingest.writing.sent_batches import Unanswered
 from lakefold_log.write.tracing import batch_span
 from lakefold_table.entry import (
@@ -104,19 +106,29 @@ def put_batch(
     *,
     in_order: bool = False,
     may_repeat: bool = True,
+    query_id: str = "",
     write_s: float = 0.0,
 ) -> BatchReport:
     """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
 
     `in_order`: the app sends its batches by ascending ids and repeats only the last one, as a streaming query
-    does. `may_repeat`: the batch may have been sent before. `write_s`: seconds that were spent before on
-    writing the batch's files. Raises `InvalidError` if the rows don't fit the table, if the batch was folded
-    before and rolled back since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded
-    before, as were later ones, or is batch 0 with other rows (unless `on_older_batch` is "skip");
-    `RefusedError` if the proposal is refused for good; `RetryError` if nothing answered in time or every
-    attempt was refused; `StopError` if the log is not the one it was.
+    does. `may_repeat`: the batch may have been sent before. `query_id`: that of the streaming query, which
+    its messages name. `write_s`: seconds that were spent before on writing the batch's files. Raises
+    `InvalidError` if the rows don't fit the table, if the batch was folded before and rolled back since
+    (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded before, as were later ones,
+    or is batch 0 with other rows (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is
+    refused for good; `RetryError` if nothing answered in time or every attempt was refused; `StopError` if
+    the log is not the one it was.
     """
-    batch = StartedBatch(settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s)
+    batch = StartedBatch(
+        settings,
+        key,
+        operation,
+        in_order=in_order,
+        may_repeat=may_repeat,
+        query_id=query_id,
+        write_s=write_s,
+    )
     with batch.at_work():
         batch.start()
     return batch.finish()
@@ -154,12 +166,14 @@ class StartedBatch:
         *,
         in_order: bool = False,
         may_repeat: bool = True,
+        query_id: str = "",
         write_s: float = 0.0,
         before_send: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._before_send = before_send
         self._may_repeat = may_repeat
+        self._headers = query_headers(query_id)
         self._refuses_older = in_order and settings.on_older_batch == "raise"
         self.key = key
         self._operation = operation
@@ -337,6 +351,7 @@ class StartedBatch:
                 view.partition,
                 self._settings.timeout_s,
                 may_repeat=self._may_repeat,
+                headers=self._headers,
                 storage_options=options,
             )
             self._send_s += time.perf_counter() - begun
@@ -344,7 +359,11 @@ class StartedBatch:
             self._report = BatchReport(None, len(self._refusals) + 1, figures=figures)
         else:
             self._proposed = client.propose(
-                envelope, view.partition, self._settings.timeout_s, storage_options=options
+                envelope,
+                view.partition,
+                self._settings.timeout_s,
+                headers=self._headers,
+                storage_options=options,
             )
 
     def _figures(self, envelope: Envelope) -> BatchFigures:

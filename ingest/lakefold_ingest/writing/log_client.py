@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakefold_log.client.topic_names import Topics
+    from lakefold_log.read.consumer import Headers
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
@@ -89,12 +90,13 @@ class LogClient:
         partition: int | None,
         timeout_s: float = SEND_S,
         *,
+        headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Proposed:
         """Sends the envelope without waiting for the log; `Proposed.answer` waits for its outcome.
 
         Brokers have `timeout_s` seconds to store it. Envelopes that one thread sends to one table with the
-        same limit are in the log in this order. Raises as `Proposer.send`.
+        same limit are in the log in this order. `headers`: those of its message. Raises as `Proposer.send`.
         """
         proposer = self._sender(timeout_s)
         chosen = self._proposer.partition_for(envelope.table, partition)
@@ -102,7 +104,7 @@ class LogClient:
         waiter.enter()
         started = time.perf_counter()
         try:
-            sent = proposer.send(envelope, chosen, storage_options=storage_options)
+            sent = proposer.send(envelope, chosen, headers=headers, storage_options=storage_options)
         except BaseException:
             waiter.leave()
             raise
@@ -130,19 +132,20 @@ class LogClient:
         timeout_s: float = SEND_S,
         *,
         may_repeat: bool = True,
+        headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
         """Sends and waits until the log has it, but not for its outcome: `make_room` reads that later.
 
         Brokers have `timeout_s` seconds to store it. `may_repeat`: the batch may have been sent before.
-        Raises as `Proposer.send_wait` does.
+        `headers`: those of its message. Raises as `Proposer.send_wait` does.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter, proposer = self._waiter(envelope.table, chosen), self._sender(timeout_s)
         with waiter.lock:
             # No thread moves to the end of the outcomes before this one is noted.
             outcomes_from = waiter.outcomes.offset
-            sent = proposer.send(envelope, chosen, storage_options=storage_options)
+            sent = proposer.send(envelope, chosen, headers=headers, storage_options=storage_options)
             _say_if_slow(sent, envelope.table)
             position = proposer.position_of(sent)
             waiter.note_sent(position, envelope, outcomes_from, may_repeat=may_repeat)

@@ -28,7 +28,7 @@ from lakefold_table.errors import RetryError
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from lakefold_log.client.topic_names import Topics
 
@@ -130,6 +130,22 @@ class Lookup:
             for message in _span(reader, offset, offset + 1, deadline):
                 return self._decoded(message)
         return None
+
+    def messages(self, offsets: Collection[int]) -> Iterator[Message]:
+        """Returns the messages at these offsets in order, without those that the log doesn't have.
+
+        Raises `RetryError` if the time is too short to read all of them.
+        """
+        topic = self._topics.transactions
+        start, end = watermarks(self.admin, topic, self.log.partition)
+        wanted = {offset for offset in offsets if start <= offset < end}
+        if not wanted:
+            return
+        deadline = time.monotonic() + self._timeout_s
+        with PartitionReader(self.admin, topic, self.log, min(wanted)) as reader:
+            for message in _span(reader, min(wanted), max(wanted) + 1, deadline):
+                if message.offset in wanted:
+                    yield message
 
     def newest_entry(self, matches: Callable[[Entry], bool], *, from_offset: int) -> Entry | None:
         """Returns the newest of the table's entries at or after `from_offset` that `matches` accepts.

@@ -1,0 +1,61 @@
+"""Which streaming query sent a batch: its id is a header of the message.
+
+A batch that the table has already is a repetition if the same query sent it before. If another query sent it,
+or this one before its checkpoint was deleted, the rows of the batch are not in the table. The table's marks
+know apps and batches, and no queries. But the version that has the batch records which entries of the log are
+in it, and their messages say it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_ingest.formats import seen_source
+from lakefold_log.codec.envelope import decode
+from lakefold_log.read.lookup import Lookup
+from lakefold_table.entry import Entry
+from lakefold_table.marks.record import decode_record
+from lakefold_table.position import Position
+
+if TYPE_CHECKING:
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.consumer import Headers, Message
+    from lakefold_table.position import LogId
+
+QUERY: Final = "lakefold-query"
+"""The header of a message with the id of the streaming query that sent it, which its checkpoint keeps."""
+
+
+def query_headers(query_id: str) -> Headers:
+    """Returns the headers of the messages that a streaming query sends; none if `query_id` is empty."""
+    return ((QUERY, query_id.encode()),) if query_id else ()
+
+
+def sending_query(settings: WriteSettings, key: Key, version: int) -> str:
+    """Returns the id of the streaming query that sent the batch which `version` has.
+
+    Returns "" if that is not known: the version was removed or is 0, the log doesn't have the message any
+    more, or no streaming query has sent it. Raises `RetryError` if no broker answers in time,
+    `MissingTopicError` if the log does not exist, `InvalidError` if this user may not read it, `DamagedError`
+    if the version can't be read.
+    """
+    source = seen_source(settings.table, settings.storage_options)
+    summary = source.summary(version) if version else None
+    record = decode_record(summary.properties, source.uri) if summary is not None and summary.own else None
+    if record is None or record.log.is_file:
+        return ""
+    partition = record.log.partition
+    lookup = Lookup(settings.kafka, settings.topics, source.uri, partition, timeout_s=settings.timeout_s)
+    if lookup.log != record.log:
+        return ""
+    for message in lookup.messages(record.committed):
+        query_id = dict(message.headers).get(QUERY)
+        if query_id is not None and _has_batch(message, record.log, key):
+            return query_id.decode(errors="replace")
+    return ""
+
+
+def _has_batch(message: Message, log: LogId, key: Key) -> bool:
+    entry = decode(message.value, message.key, Position(log, message.offset), message.time_us)
+    return isinstance(entry, Entry) and (entry.app_id, entry.batch_id) == (key.app_id, key.batch_id)
