@@ -20,7 +20,7 @@ from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.query_runs import begin_batch
 from lakefold_ingest.writing import sending_query as sending_query_module
 from lakefold_ingest.writing.batch import put_batch
-from lakefold_ingest.writing.sending_query import sending_query
+from lakefold_ingest.writing.sending_query import Sender, sending_query
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError, RetryError
 from tests.integration.committers import ready_committer
@@ -48,14 +48,9 @@ class Query:
     def put(self, batch_id: int, write: Writer, **given: str) -> BatchReport:
         key, settings = Key(APP, batch_id), replace(self.bench.settings, **given)  # type: ignore[arg-type] # the test names the field
         batch = begin_batch(self.run_id, key, settings, query_id=self.query_id)
-        report = put_batch(
-            settings,
-            key,
-            AppendRows(write.rows.schema, write, count=write.count),
-            in_order=True,
-            may_repeat=batch.may_repeat,
-            query_id=self.query_id,
-        )
+        sender = Sender(in_order=True, may_repeat=batch.may_repeat, query_id=self.query_id)
+        operation = AppendRows(write.rows.schema, write, count=write.count)
+        report = put_batch(settings, key, operation, sender)
         batch.check(report)
         return report
 
@@ -108,7 +103,7 @@ def test_the_sender_of_a_batch_is_found_among_others_of_its_version(either: Writ
     sent = [(Key(APP, 1), ""), (Key("other", 2), "first"), (Key(APP, 2), "second"), (Key(APP, 3), "third")]
     for key, query_id in sent:
         write = rows(key.batch_id or 0)
-        put_batch(settings, key, AppendRows(write.rows.schema, write), query_id=query_id)
+        put_batch(settings, key, AppendRows(write.rows.schema, write), Sender(query_id=query_id))
     either.fold()
     version = lakefold.open(either.table).version
     assert [sending_query(settings, key, version) for key, _ in sent] == ["", "first", "second", "third"]

@@ -26,6 +26,7 @@ from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.sink import ROWS_A_TASK
 from lakefold_ingest.spark.write_plan import WritePlan
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_log.client.topics import watermarks
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.uri import canonical
@@ -536,8 +537,8 @@ def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch:
     """Spark makes another writer for the commit, which plans on a newer version of the table."""
     proposed: list[tuple[int, Key]] = []
 
-    def commit(plan: WritePlan, key: Key, _: object, *, in_order: bool, may_repeat: bool) -> None:
-        assert (in_order, may_repeat) == (True, True)
+    def commit(plan: WritePlan, key: Key, _: object, sender: Sender) -> None:
+        assert sender == Sender(in_order=True)
         proposed.append((plan.read_version, key))
 
     monkeypatch.setattr(WritePlan, "commit", commit)

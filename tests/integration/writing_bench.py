@@ -14,6 +14,7 @@ from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topics import watermarks
@@ -81,7 +82,7 @@ class WritingBench:
         settings = replace(self.settings, **given)  # type: ignore[arg-type] # the test names the field
         operation = AppendRows(write.rows.schema, write, count=write.count)
         key = Key(app_id, batch_id)
-        return put_batch(settings, key, operation, in_order=in_order, may_repeat=may_repeat).result
+        return put_batch(settings, key, operation, Sender(in_order, may_repeat)).result
 
     def end(self) -> int:
         """How many messages the transactions topic has had."""

@@ -26,6 +26,7 @@ from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.writing import batch
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import Answer
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_log.write import tracing
 from lakefold_maintenance.lance.names import is_unique
 from lakefold_table.entry import Duplicate, Outcome
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.consumer import Headers
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 KEY: Final = Key("app", 1)
@@ -104,11 +106,13 @@ class FoldedLog:
         partition: int | None,
         timeout_s: float,
         *,
+        headers: Headers = (),
         storage_options: Mapping[str, str],
     ) -> FoldedProposal:
         assert timeout_s
         assert partition in {0, None}
         assert not storage_options
+        assert not headers
         folding = self.tables.setdefault(envelope.table, Folding(_path_of(envelope.table)))
         self.sent.append(envelope)
         (result,) = folding.fold(envelope)
@@ -211,7 +215,7 @@ class Writer:
     def put(self) -> BatchReport:
         """Writes the batch in a new process, which has read nothing yet."""
         formats._seen.clear()
-        return put_batch(self.settings, KEY, self.operation(BATCH), in_order=True)
+        return put_batch(self.settings, KEY, self.operation(BATCH), Sender(in_order=True))
 
     def rows(self, name: str = "t") -> list[dict[str, Any]]:
         dataset = lance.dataset(str(self.path.with_name(name)))

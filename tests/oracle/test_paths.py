@@ -33,6 +33,7 @@ from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files, write_task
 from lakefold_ingest.writing import batch
 from lakefold_ingest.writing.log_client import Answer
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_table.entry import Committed, Duplicate, Outcome
 from lakefold_table.position import LogId, Position
 from lakefold_table.uri import canonical
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.loop.ports import Stop
     from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_log.read.consumer import Headers
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 PAGE: Final = Path(__file__).parents[2] / "ARCHITECTURE.md"
@@ -230,9 +232,10 @@ class DeltaLog:
         partition: int | None,
         timeout_s: float,
         *,
+        headers: Headers = (),
         storage_options: Mapping[str, str],
     ) -> FoldedProposal:
-        del partition, timeout_s, storage_options
+        del partition, timeout_s, headers, storage_options
         (result,) = self.folding.fold(envelope)
         position = Position(LogId("cluster", "topic", 0), self.folding.offset)
         return FoldedProposal(envelope, Answer(position, Outcome(position, envelope.table, result), 0, 0))
@@ -251,13 +254,13 @@ def test_a_batch_follows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(batch, "open_client", lambda *_: log)
         settings = Folding(tmp_path / "t").settings()
     with calls() as made:
-        report = batch.put_batch(settings, Key("app", 1), in_tasks(rows), in_order=True)
+        report = batch.put_batch(settings, Key("app", 1), in_tasks(rows), Sender(in_order=True))
     assert isinstance(report.result, Committed)
     modules = described(OF_A_BATCH, "lakefold_ingest")
     assert set(modules) - NEEDS_SPARK_OR_A_BROKER == set(BATCH)
     assert_called_in_order(made, [(module, BATCH[module]) for module in called(modules, table_format)])
     with calls() as made:
-        report = batch.put_batch(settings, Key("app", 1), in_tasks(rows), in_order=True)
+        report = batch.put_batch(settings, Key("app", 1), in_tasks(rows), Sender(in_order=True))
     assert isinstance(report.result, Duplicate)
     functions = {f"{module} {name}" for module, name in made}
     assert "lakefold_ingest/formats read_view" in functions

@@ -21,6 +21,7 @@ from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writer.batch_writer import BatchIds
 from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.file_log import FileLog, framed
@@ -72,7 +73,7 @@ def put(table: Table, batch: int) -> str:
 
     settings = WriteSettings(table.uri, NO_BROKER, Topics(), format="delta")
     operation = AppendRows(ROWS.schema, write, count=lambda: 2)
-    report = put_batch(settings, Key("job", batch), operation, in_order=True)
+    report = put_batch(settings, Key("job", batch), operation, Sender(in_order=True))
     assert (report.kind, report.version, report.is_sent) == ("duplicate", None, False)
     assert not report.is_doubtful
     return str(report)

@@ -29,6 +29,7 @@ from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.bad_records import check_bad_records
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_log.write.trace_export import spans_exported
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_reader.spark.garbage import spare_imports
@@ -156,9 +157,9 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         # Spark may commit each batch of a run in another process.
         folder = notes_folder()
         batch = begin_batch(run_id, key, plan.settings, folder, query_id=query_id)
-        results = _results(messages)
+        sender = Sender(in_order=True, may_repeat=batch.may_repeat, query_id=query_id)
         with _logged_and_traced(), sent_batches_noted(run_id, key, plan.settings, folder):
-            report = plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat, query_id=query_id)
+            report = plan.commit(key, _results(messages), sender)
         store_batch(folder, plan.settings.table, key, run_id, report)
         batch.check(report)
 

@@ -24,6 +24,7 @@ from lakefold_ingest.rows.staged_rows import RowStage, StagedRows, TaskRows
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
+from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
@@ -71,30 +72,14 @@ class KeyedPlan:
         """Returns the result of a task that can't stage rows: see `TaskRows.fault`."""
         return TaskRows(b"", (), 0, 0, 0.0, fault)
 
-    def commit(
-        self,
-        key: Key,
-        tasks: Sequence[TaskRows],
-        *,
-        in_order: bool = False,
-        may_repeat: bool = True,
-        query_id: str = "",
-    ) -> BatchReport:
+    def commit(self, key: Key, tasks: Sequence[TaskRows], sender: Sender = ANYBODY) -> BatchReport:
         """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
 
         Raises as `put_batch` and `merging` do.
         """
         write_s = max((task.seconds for task in tasks), default=0.0)
         with self.merging(tasks) as operation:
-            return put_batch(
-                self.settings,
-                key,
-                operation,
-                in_order=in_order,
-                may_repeat=may_repeat,
-                query_id=query_id,
-                write_s=write_s,
-            )
+            return put_batch(self.settings, key, operation, sender, write_s=write_s)
 
     @contextmanager
     def merging(self, tasks: Sequence[TaskRows]) -> Iterator[KeyedOperation | KeyedParts]:

@@ -41,6 +41,7 @@ from lakefold_ingest.spark.small_batches import (
     sum_of,
 )
 from lakefold_ingest.writing.batch import put_batch, wait_for_outcomes
+from lakefold_ingest.writing.sending_query import Sender
 from lakefold_reader.spark.garbage import spare_imports
 from lakefold_table.errors import InvalidError, OptionName, shown_texts
 
@@ -118,14 +119,8 @@ class Sink:
             batch = begin_batch(run_id, key, self.settings, query_id=query_id)
             check_executors(frame.sparkSession, self.settings, merges=self.merge is not None)
             with self._operation(frame, key) as operation:
-                report = put_batch(
-                    self.settings,
-                    key,
-                    operation,
-                    in_order=bool(query_id),
-                    may_repeat=batch.may_repeat,
-                    query_id=query_id,
-                )
+                sender = Sender(bool(query_id), batch.may_repeat, query_id)
+                report = put_batch(self.settings, key, operation, sender)
         note_batch(self.settings.table, key, run_id, report)
         recent_sizes(self.settings.table, key.app_id).note_files(report.figures.rows, report.figures.bytes)
         if self.on_report is not None:

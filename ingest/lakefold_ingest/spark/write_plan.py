@@ -36,6 +36,7 @@ from lakefold_ingest.view import BatchColumns, View
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
+from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.delta.actions.lines import line_of
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
@@ -89,18 +90,14 @@ class WritePlan:
         self,
         key: Key,
         tasks: Sequence[TaskFiles | FewRows],
-        *,
-        in_order: bool = False,
-        may_repeat: bool = True,
-        query_id: str = "",
+        sender: Sender = ANYBODY,
     ) -> BatchReport:
         """Writes the rows that tasks left to it, and proposes the files of all tasks as `put_batch` does.
 
         Removes the files if nothing was sent. Raises as `put_batch` does, and `InvalidError` if rows don't
         fit the table.
         """
-        together = self.with_few(tasks)
-        return self._propose(key, together, in_order=in_order, may_repeat=may_repeat, query_id=query_id)
+        return self._propose(key, self.with_few(tasks), sender)
 
     def with_few(self, tasks: Sequence[TaskFiles | FewRows]) -> list[TaskFiles]:
         """Returns what the tasks wrote, with the rows that they staged as what one more task wrote."""
@@ -118,22 +115,12 @@ class WritePlan:
             self.stage.remove(few)
         return [*written, replace(together, seconds=waited_s + together.seconds)]
 
-    def _propose(
-        self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool, may_repeat: bool, query_id: str
-    ) -> BatchReport:
+    def _propose(self, key: Key, tasks: Sequence[TaskFiles], sender: Sender) -> BatchReport:
         files = collect_files(self.target, tasks)
         operation = self._operation(files, bad_rows_of(tasks))
         try:
             write_s = max((task.seconds for task in tasks), default=0.0)
-            report = put_batch(
-                self.settings,
-                key,
-                operation,
-                in_order=in_order,
-                may_repeat=may_repeat,
-                query_id=query_id,
-                write_s=write_s,
-            )
+            report = put_batch(self.settings, key, operation, sender, write_s=write_s)
         except BaseException as error:
             if not operation.built:
                 self._remove(files, str(error))

@@ -56,7 +56,7 @@ from lakefold_ingest.writing.log_client import (
 )
 from lakefold_ingest.writing.operation import ChecksColumns, KnowsContent, LeavesRowsOut, Operation
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
-from lakefold_ingest.writing.sending_query import query_headers
+from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_ingest.writing.sent_batches import Unanswered
 from lakefold_log.write.tracing import batch_span
 from lakefold_table.entry import (
@@ -103,32 +103,19 @@ def put_batch(
     settings: WriteSettings,
     key: Key,
     operation: Operation,
+    sender: Sender = ANYBODY,
     *,
-    in_order: bool = False,
-    may_repeat: bool = True,
-    query_id: str = "",
     write_s: float = 0.0,
 ) -> BatchReport:
     """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
 
-    `in_order`: the app sends its batches by ascending ids and repeats only the last one, as a streaming query
-    does. `may_repeat`: the batch may have been sent before. `query_id`: that of the streaming query, which
-    its messages name. `write_s`: seconds that were spent before on writing the batch's files. Raises
-    `InvalidError` if the rows don't fit the table, if the batch was folded before and rolled back since
-    (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded before, as were later ones,
-    or is batch 0 with other rows (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is
-    refused for good; `RetryError` if nothing answered in time or every attempt was refused; `StopError` if
-    the log is not the one it was.
+    `write_s`: seconds that were spent before on writing the batch's files. Raises `InvalidError` if the rows
+    don't fit the table, if the batch was folded before and rolled back since (unless `on_rolled_back` is
+    "skip"), or if it comes `in_order` and was folded before, as were later ones, or is batch 0 with other
+    rows (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused for good; `RetryError`
+    if nothing answered in time or every attempt was refused; `StopError` if the log is not the one it was.
     """
-    batch = StartedBatch(
-        settings,
-        key,
-        operation,
-        in_order=in_order,
-        may_repeat=may_repeat,
-        query_id=query_id,
-        write_s=write_s,
-    )
+    batch = StartedBatch(settings, key, operation, sender, write_s=write_s)
     with batch.at_work():
         batch.start()
     return batch.finish()
@@ -163,18 +150,15 @@ class StartedBatch:
         settings: WriteSettings,
         key: Key,
         operation: Operation,
+        sender: Sender = ANYBODY,
         *,
-        in_order: bool = False,
-        may_repeat: bool = True,
-        query_id: str = "",
         write_s: float = 0.0,
         before_send: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._before_send = before_send
-        self._may_repeat = may_repeat
-        self._headers = query_headers(query_id)
-        self._refuses_older = in_order and settings.on_older_batch == "raise"
+        self._sender = sender
+        self._refuses_older = sender.in_order and settings.on_older_batch == "raise"
         self.key = key
         self._operation = operation
         self._write_s = write_s
@@ -350,8 +334,8 @@ class StartedBatch:
                 envelope,
                 view.partition,
                 self._settings.timeout_s,
-                may_repeat=self._may_repeat,
-                headers=self._headers,
+                may_repeat=self._sender.may_repeat,
+                headers=self._sender.headers,
                 storage_options=options,
             )
             self._send_s += time.perf_counter() - begun
@@ -362,7 +346,7 @@ class StartedBatch:
                 envelope,
                 view.partition,
                 self._settings.timeout_s,
-                headers=self._headers,
+                headers=self._sender.headers,
                 storage_options=options,
             )
 

@@ -8,6 +8,7 @@ in it, and their messages say it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.formats import seen_source
@@ -27,9 +28,27 @@ QUERY: Final = "lakefold-query"
 """The header of a message with the id of the streaming query that sent it, which its checkpoint keeps."""
 
 
-def query_headers(query_id: str) -> Headers:
-    """Returns the headers of the messages that a streaming query sends; none if `query_id` is empty."""
-    return ((QUERY, query_id.encode()),) if query_id else ()
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What is known of whoever sends a batch.
+
+    `in_order`: its app sends batches by ascending ids and repeats only the last one, as a streaming query
+    does. `may_repeat`: the batch may have been sent before. `query_id`: that of the streaming query, "" if
+    none sends it.
+    """
+
+    in_order: bool = False
+    may_repeat: bool = True
+    query_id: str = ""
+
+    @property
+    def headers(self) -> Headers:
+        """Those of the messages that it sends."""
+        return ((QUERY, self.query_id.encode()),) if self.query_id else ()
+
+
+ANYBODY: Final = Sender()
+"""A sender of whom nothing is known."""
 
 
 def sending_query(settings: WriteSettings, key: Key, version: int) -> str:
