@@ -29,6 +29,7 @@ TOGETHER: Final = {
         "test_docstrings",
         "test_executors",
         "test_query_before_broker",
+        "test_sending_query",
         "test_sink",
         "test_small_batches",
         "test_spark_bad_records",

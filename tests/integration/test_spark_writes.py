@@ -26,6 +26,7 @@ from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.sink import ROWS_A_TASK
 from lakefold_ingest.spark.write_plan import WritePlan
+from lakefold_ingest.writing.report import BatchReport
 from lakefold_ingest.writing.sending_query import Sender
 from lakefold_log.client.topics import watermarks
 from lakefold_table.entry import Committed, Duplicate
@@ -537,9 +538,10 @@ def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch:
     """Spark makes another writer for the commit, which plans on a newer version of the table."""
     proposed: list[tuple[int, Key]] = []
 
-    def commit(plan: WritePlan, key: Key, _: object, sender: Sender) -> None:
+    def commit(plan: WritePlan, key: Key, _: object, sender: Sender) -> BatchReport:
         assert sender == Sender(in_order=True)
         proposed.append((plan.read_version, key))
+        return BatchReport(Committed(2))
 
     monkeypatch.setattr(WritePlan, "commit", commit)
     given = {"path": str(tmp_path / "t"), "kafka.bootstrap.servers": "127.0.0.1:1", "txnAppId": "app"}
