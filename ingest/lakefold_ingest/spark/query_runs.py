@@ -3,8 +3,8 @@
 A run of a query is what Spark calls by its run id: it begins when the query is started, also from a
 checkpoint. It repeats at most the first of its batches, which an earlier run had begun. If the table has a
 later batch before this run sends it, another query uses the same app id, and the rows of this one are not in
-the table. So they are if the table has the first one, and the log says that another query sent it. Nothing
-here knows Spark.
+the table. The same is true if the table has the first batch of this run, and the log says that another query
+sent it. Nothing here knows Spark.
 """
 
 from __future__ import annotations
