@@ -142,6 +142,19 @@ def test_strangers_are_known_by_their_names_until_they_are_gone() -> None:
     assert not strangers.holds(some[0])
 
 
+def test_of_many_strangers_hardly_any_is_taken_for_another_name() -> None:
+    """A table whose name is taken for one of them waits for its turn, behind thousands of names."""
+    strangers, waiting, others = UnopenedTables(), 60_000, 2_000
+    locations = [parse_location(f"file:///lake/{number}") for number in range(waiting + others)]
+    for offset, location in enumerate(locations[:waiting]):
+        strangers.add(offset, location)
+    assert all(map(strangers.holds, locations[:waiting]))
+    # With one hash it would be a hundred of them.
+    assert sum(map(strangers.holds, locations[waiting:])) < 20
+    strangers.drop(locations[:waiting])
+    assert not any(map(strangers.holds, locations))
+
+
 @pytest.mark.parametrize("branch", ["", "b"])
 def test_an_address_is_read_without_the_proposal(branch: str) -> None:
     envelope = at("s3://lake/t", append("u"))
