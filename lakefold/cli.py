@@ -427,19 +427,22 @@ def main() -> NoReturn:
     try:
         raise_between_imports(signal.SIGINT)
         codes.append(run(sys.argv[1:]))
+    except BaseException as error:
+        codes.append(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+        raise
     finally:
         end_at_once()
     sys.exit(codes[0])
 
 
 def _end_with(codes: list[int]) -> None:
-    """Ends the process with this exit code; if it used Kafka's client, without exit handlers of C libraries.
+    """Ends the process with this exit code, without Python's finalization and exit handlers of C libraries.
 
-    A client that the brokers refused still has threads, which connect again. OpenSSL's handler frees what
-    they use: about one of a hundred such verbs ended by a segmentation fault, after it had printed its error.
+    Both free what other threads still use. Python ends a thread that comes back from C++ or Rust by unwinding
+    its stack, which aborts the process: the demo did so on Ctrl-C while it read its rows. A Kafka client that
+    the brokers refused still has threads, which connect again: OpenSSL's handler frees what they use, and
+    about one of a hundred such verbs ended by a segmentation fault.
     """
-    if not codes or "confluent_kafka" not in sys.modules:
-        return
     try:
         sys.stdout.flush()
         sys.stderr.flush()

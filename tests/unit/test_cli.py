@@ -198,6 +198,49 @@ def test_the_last_error_of_a_daemon_is_text_if_its_log_is(
     assert capsys.readouterr().err == "Error: no\nHint: do\n"
 
 
+BUSY_IN_C = """
+import sys, threading, time
+import pyarrow
+from lakefold import cli
+
+class Slow:
+    closed = False
+
+    def read(self, size):
+        reading.set()
+        time.sleep(0.0005)
+        return b"x" * size
+
+def read_on():
+    file = pyarrow.BufferedInputStream(pyarrow.PythonFile(Slow(), mode="r"), 1)
+    while True:
+        file.read(10)
+
+def run(words):
+    threading.Thread(target=read_on, daemon=True).start()
+    reading.wait()
+    return eval(words[0])
+
+reading = threading.Event()
+cli.run = run
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "shown"),
+    [("4", 4, ""), ("sys.exit(143)", 143, ""), ("1 / 0", 1, "ZeroDivisionError: division by zero\n")],
+)
+def test_a_thread_that_is_busy_in_a_c_library_does_not_change_the_exit_code(
+    end: str, code: int, shown: str
+) -> None:
+    """Python's finalization unwinds its stack, which aborts the process."""
+    process = run_python(BUSY_IN_C, end)
+    assert process.returncode == code, process.stderr
+    assert process.stderr.endswith(shown)
+    assert bool(shown) == bool(process.stderr)
+
+
 def test_a_full_disk_is_reported_without_a_traceback() -> None:
     with Path("/dev/full").open("w") as full:
         process = subprocess.run(
