@@ -47,10 +47,9 @@ class Query:
 
     def put(self, batch_id: int, write: Writer, **given: str) -> BatchReport:
         key, settings = Key(APP, batch_id), replace(self.bench.settings, **given)  # type: ignore[arg-type] # the test names the field
-        batch = begin_batch(self.run_id, key, settings, query_id=self.query_id)
-        sender = Sender(in_order=True, may_repeat=batch.may_repeat, query_id=self.query_id)
+        batch = begin_batch(self.run_id, key, settings, Sender(in_order=True, query_id=self.query_id))
         operation = AppendRows(write.rows.schema, write, count=write.count)
-        report = put_batch(settings, key, operation, sender)
+        report = put_batch(settings, key, operation, batch.sender)
         batch.check(report)
         return report
 

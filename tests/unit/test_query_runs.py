@@ -16,6 +16,7 @@ from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark import query_runs
 from lakefold_ingest.spark.query_runs import begin_batch
 from lakefold_ingest.writing.report import BatchReport
+from lakefold_ingest.writing.sending_query import ANYBODY
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
@@ -41,7 +42,7 @@ def begun(
     run: str | None, batch_id: int, folder: Path | None = None, *, settings: WriteSettings = SETTINGS
 ) -> bool:
     """Whether the batch may repeat one that was sent before."""
-    return begin_batch(run, Key("app", batch_id), settings, folder).may_repeat
+    return begin_batch(run, Key("app", batch_id), settings, ANYBODY, folder).sender.may_repeat
 
 
 def test_only_the_first_batch_of_a_run_may_be_a_repetition(run: str) -> None:
@@ -54,9 +55,9 @@ def test_only_the_first_batch_of_a_run_may_be_a_repetition(run: str) -> None:
 
 def test_apps_and_tables_of_a_run_are_apart(run: str) -> None:
     assert begun(run, 7)
-    assert begin_batch(run, Key("other", 8), SETTINGS).may_repeat
+    assert begin_batch(run, Key("other", 8), SETTINGS, ANYBODY).sender.may_repeat
     other = WriteSettings(table="file:///lake/u", kafka=SETTINGS.kafka, topics=SETTINGS.topics)
-    assert begin_batch(run, Key("app", 8), other).may_repeat
+    assert begin_batch(run, Key("app", 8), other, ANYBODY).sender.may_repeat
 
 
 @pytest.mark.parametrize("no_run", [None, ""])
@@ -68,7 +69,7 @@ def test_a_batch_of_no_run_may_always_be_a_repetition(no_run: str | None) -> Non
 def test_what_can_be_skipped_or_has_no_number_is_not_noted(run: str) -> None:
     assert begun(run, 1)
     assert begun(run, 2, settings=SKIPPING)
-    assert begin_batch(run, new_key(), SETTINGS).may_repeat
+    assert begin_batch(run, new_key(), SETTINGS, ANYBODY).sender.may_repeat
 
 
 def test_each_batch_of_a_run_may_be_sent_by_another_process(
@@ -116,7 +117,7 @@ def test_a_damaged_note_is_a_first_batch(run: str, tmp_path: Path, caplog: pytes
 
 
 def test_a_duplicate_of_a_batch_that_was_never_sent_is_an_error(run: str) -> None:
-    first, second = (begin_batch(run, Key("app", batch_id), SETTINGS) for batch_id in (4, 5))
+    first, second = (begin_batch(run, Key("app", batch_id), SETTINGS, ANYBODY) for batch_id in (4, 5))
     first.check(BatchReport(Duplicate(3)))
     second.check(BatchReport(Committed(3)))
     second.check(BatchReport(Duplicate(3), is_by_marks=True))

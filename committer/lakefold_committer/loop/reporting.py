@@ -20,7 +20,7 @@ from lakefold_committer.observability.metrics import BROKERS, Metrics
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.read.offset_metadata import OffsetMetadata
-from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Rejected, Undecodable
+from lakefold_table.entry import Entry, Invalid, Outcome, Rejected, Undecodable
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ class Reporting:
         refused = [
             _dead_letter(message, outcome, outcome.result)
             for message, _, outcome in answers
-            # A check for one class takes less time, and nearly all are this.
-            if not isinstance(outcome.result, Committed) and isinstance(outcome.result, Rejected | Invalid)
+            if isinstance(outcome.result, Rejected | Invalid)
         ]
         from_offset = self._checkpoints.before(low_watermark)
         log = self._reader.log

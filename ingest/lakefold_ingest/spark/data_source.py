@@ -156,10 +156,10 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         run_id, key = next((message.run_id for message in written), ""), Key(app_id, batchId)
         # Spark may commit each batch of a run in another process.
         folder = notes_folder()
-        batch = begin_batch(run_id, key, plan.settings, folder, query_id=query_id)
-        sender = Sender(in_order=True, may_repeat=batch.may_repeat, query_id=query_id)
+        sender = Sender(in_order=True, query_id=query_id)
+        batch = begin_batch(run_id, key, plan.settings, sender, folder)
         with _logged_and_traced(), sent_batches_noted(run_id, key, plan.settings, folder):
-            report = plan.commit(key, _results(messages), sender)
+            report = plan.commit(key, _results(messages), batch.sender)
         store_batch(folder, plan.settings.table, key, run_id, report)
         batch.check(report)
 

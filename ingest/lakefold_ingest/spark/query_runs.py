@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.sending_query import Sender
     from lakefold_ingest.writing.settings import WriteSettings
 
 QUERY_ID = "sql.streaming.queryId"
@@ -48,15 +49,11 @@ _begun: dict[tuple[str, str, str], int] = {}
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """A batch of a run that is about to be sent. `may_repeat`: it may have been sent before.
-
-    `query_id`: that of the run's query. Empty if it isn't known, or names the app itself.
-    """
+    """A batch of a run that is about to be sent, and what is known of its sender."""
 
     key: Key
     settings: WriteSettings
-    may_repeat: bool
-    query_id: str = ""
+    sender: Sender
 
     def check(self, report: BatchReport) -> None:
         """Raises `InvalidError` if the batch was folded before, and this query didn't send it then.
@@ -66,7 +63,7 @@ class RunBatch:
         folded = report.result
         if report.is_by_marks or not isinstance(folded, Duplicate) or folded.rolled_back_by:
             return
-        if not self.may_repeat:
+        if not self.sender.may_repeat:
             raise InvalidError(
                 (
                     f"{self.key} was folded before {in_version(folded)}, but this query sends it for the ",
@@ -87,7 +84,7 @@ class RunBatch:
             raise InvalidError(
                 (
                     f"{self.key} was folded before {in_version(folded)}, sent by the query {other}, and ",
-                    f"this is the query {self.query_id}: another query uses this ",
+                    f"this is the query {self.sender.query_id}: another query uses this ",
                     APP_ID,
                     ", or this one's checkpoint was deleted; the rows of this batch were not added",
                 ),
@@ -102,8 +99,13 @@ class RunBatch:
             )
 
     def _other_query(self, version: int) -> str:
-        """Returns the id of the query that sent the batch in `version`; "" if it is this one or not known."""
-        if not self.query_id:
+        """Returns the id of the query that sent the batch in `version`; "" if it is this one or not known.
+
+        No other query can have sent it if the app id is the query's own. With `on_older_batch="skip"` it does
+        not matter.
+        """
+        query_id = self.sender.query_id
+        if query_id in {"", self.key.app_id} or self.settings.on_older_batch == "skip":
             return ""
         try:
             first = sending_query(self.settings, self.key, version)
@@ -116,26 +118,25 @@ class RunBatch:
                 error,
             )
             return ""
-        return "" if first == self.query_id else first
+        return "" if first == query_id else first
 
 
 def begin_batch(
     run_id: str | None,
     key: Key,
     settings: WriteSettings,
+    sender: Sender,
     folder: Path | None = None,
-    *,
-    query_id: str = "",
 ) -> RunBatch:
-    """Returns the batch that the run is about to send, and notes that it has begun it.
+    """Returns the batch that the run is about to send, with whether it may repeat, and notes its begin.
 
-    `run_id`, `query_id`: None or "" if no streaming query runs the batch. `folder`: where the note is stored
-    as well, if each batch of the run is sent by another process (`notes_folder`). Any batch may repeat an
-    earlier one if the query may be far behind the table on purpose. A batch that was begun before may be a
-    repetition, as a function that calls the sink may call it again after an error.
+    `run_id`: None or "" if no streaming query runs the batch. `folder`: where the note is stored as well, if
+    each batch of the run is sent by another process (`notes_folder`). Any batch may repeat an earlier one if
+    the query may be far behind the table on purpose. A batch that was begun before may be a repetition, as a
+    function that calls the sink may call it again after an error.
     """
     if not run_id or key.batch_id is None or settings.on_older_batch == "skip":
-        return RunBatch(key, settings, may_repeat=True)
+        return RunBatch(key, settings, replace(sender, may_repeat=True))
     run = (run_id, settings.table, key.app_id)
     note = None if folder is None else _note(folder, *run)
     begun = max(_begun.get(run, -1), -1 if note is None else _read(note))
@@ -143,7 +144,7 @@ def begin_batch(
     if note is not None:
         _write(note, str(_begun[run]))
     may_repeat = begun < 0 or key.batch_id <= begun
-    return RunBatch(key, settings, may_repeat, query_id="" if query_id == key.app_id else query_id)
+    return RunBatch(key, settings, replace(sender, may_repeat=may_repeat))
 
 
 @contextmanager

@@ -116,11 +116,10 @@ class Sink:
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = context.getLocalProperty(RUN_ID) if query_id else None
         with failures_noted(self.settings.table, key.app_id):
-            batch = begin_batch(run_id, key, self.settings, query_id=query_id)
+            batch = begin_batch(run_id, key, self.settings, Sender(bool(query_id), query_id=query_id))
             check_executors(frame.sparkSession, self.settings, merges=self.merge is not None)
             with self._operation(frame, key) as operation:
-                sender = Sender(bool(query_id), batch.may_repeat, query_id)
-                report = put_batch(self.settings, key, operation, sender)
+                report = put_batch(self.settings, key, operation, batch.sender)
         note_batch(self.settings.table, key, run_id, report)
         recent_sizes(self.settings.table, key.app_id).note_files(report.figures.rows, report.figures.bytes)
         if self.on_report is not None:

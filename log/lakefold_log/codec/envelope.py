@@ -197,8 +197,7 @@ def classify(
                 return Entry(position, time_us, envelope, size, data=data)
         else:
             proposal = proposal or formats.proposal(envelope)
-            has_operation = proposal is not None and proposal.operation
-            unknown = "" if has_operation else _unknown_kind(envelope, proposal, formats)
+            unknown = _unknown_kind(envelope, proposal, formats)
             if unknown:
                 hint = "upgrade the committer; until then the table's entries wait in their order"
                 return UnknownKind(position, time_us, table, unknown, hint, size, envelope.branch)
@@ -243,12 +242,9 @@ def _key_fault(key: bytes | None, table: str) -> _Fault:
 
 
 def _unknown_kind(envelope: log_pb2.Envelope, proposal: TableProposal | None, formats: Formats) -> str:
-    """Describes a proposal without a known operation that only a newer release can read.
-
-    Returns "" if this release can read it.
-    """
+    """Describes a proposal that only a newer release can read. Returns "" if this release can read it."""
     if proposal is not None:
-        return formats.named(proposal.format).unknown_kind(envelope)
+        return "" if proposal.operation else formats.named(proposal.format).unknown_kind(envelope)
     kind = envelope.WhichOneof("proposal")
     if kind is not None:
         return f"a proposal of the format {kind}, which this committer doesn't fold"
