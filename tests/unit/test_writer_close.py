@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = pa.table({"n": [1]})
+APPENDING = """
+import sys
+import pyarrow
+import lakefold
+
+writer = lakefold.Writer(sys.argv[1], max_delay=600, bootstrap_servers="127.0.0.1:1", timeout=0.01)
+for rows in (1, 2):
+    writer.append(pyarrow.table({"n": range(rows)}))
+"""
 
 
 class AbsentLog:
@@ -104,3 +115,20 @@ def test_a_batch_that_waits_for_brokers_is_not_sent_after_the_writer_was_closed(
     log.come_back(writer)
     assert log.sent == 0
     assert "it was never sent" in str(future.exception(0))
+
+
+@pytest.mark.parametrize(
+    ("close", "shown"),
+    [
+        ("", "3 rows have no outcome: 0 were sent and may be in the table, the others are lost"),
+        ("\ntry: writer.close()\nexcept lakefold.RetryError: pass", ""),
+    ],
+)
+def test_a_process_that_ends_without_closing_a_writer_says_what_is_lost(
+    tmp_path: Path, close: str, shown: str
+) -> None:
+    command = [sys.executable, "-c", APPENDING + close, str(tmp_path / "t")]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr.rstrip().endswith(shown)
+    assert (" without close() " in process.stderr) is bool(shown)

@@ -14,6 +14,7 @@ another writer uses the app id now. Its rows were not added, so that is an error
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import queue
 import threading
@@ -72,8 +73,8 @@ class BatchWriter:
     """Appends rows to one table for as long as a service runs; for any number of threads.
 
     `max_queued_bytes`: appends wait while this many bytes have no outcome yet. Close the writer, or use it as
-    a context manager, in a coroutine by `async with`: rows that are not committed are lost if the process
-    ends. Raises `InvalidError` if an argument is wrong.
+    a context manager, in a coroutine by `async with`: rows that were not sent are lost if the process ends,
+    which logs a warning then. Raises `InvalidError` if an argument is wrong.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class BatchWriter:
         ]
         for thread in self._threads:
             start_thread(thread)
+        atexit.register(self._warn_if_unanswered)
 
     def append(self, rows: ArrowStream) -> Future[BatchReport]:
         """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.
@@ -182,6 +184,7 @@ class BatchWriter:
                 self._give_up()
             else:
                 alive[0].join(remaining_s)
+        atexit.unregister(self._warn_if_unanswered)
         failure = self._first_failure
         if failure is not None:
             failed = [f"{self._counts[f'{what} appends']} {what}" for what in _FAILED]
@@ -190,6 +193,23 @@ class BatchWriter:
             lost = f"{appends} appends of this writer failed, with {rows} rows: {', '.join(failed)}"
             failure.__notes__ = [f"{lost}; the future of each has its error"]
             raise failure
+
+    def _warn_if_unanswered(self) -> None:
+        """Called if the process ends and the writer was not closed. Nothing is sent after that."""
+        with self._changed:
+            self._is_given_up = True
+            appends = len(self._unanswered)
+            rows = sum(pending.rows for pending in self._unanswered)
+            sent = len(self._sent)
+        if appends:
+            LOGGER.warning(
+                "%s: the process ends without close() of its Writer, and %d appends with %d rows have no "
+                "outcome: %d were sent and may be in the table, the others are lost",
+                self._settings.table,
+                appends,
+                rows,
+                sent,
+            )
 
     def _give_up(self) -> None:
         """Fails what has no outcome. The threads end as soon as the log or the store lets them."""
