@@ -23,7 +23,7 @@ import numpy as np
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -164,38 +164,32 @@ class Merge:
         `batch` and `table` are the columns of each; `where` names the table.
         """
         check_not_nested(self.keys, [*batch, *table])
-        faults = [f"key {name} is not in the batch" for name in self.keys if name not in batch]
-        faults += [f"key {name} is not in the table" for name in self.keys if name not in table]
-        faults += [
-            f"the order names {name}, which is not in the batch"
-            for name in self.order_by
-            if name not in batch
+        columns = {"batch": batch, "table": table}
+        faults = [
+            f"{what.format(name)} is not in the {place}"
+            for what, names, places in self._named()
+            for name in names
+            for place in places
+            if name not in columns[place]
         ]
-        for problem, names in (
-            ("is a key, and keys keep their values", self.assigned & {*self.keys}),
-            ("is not in the table", self.assigned.difference(table)),
-        ):
-            faults += [f"the update names {name}, which {problem}" for name in sorted(names)]
-        for clause in self.clauses:
-            if isinstance(clause, MatchedUpdate):
-                faults += [
-                    f"the update names {name}, which is not in the batch"
-                    for name in clause.columns or ()
-                    if name not in batch
-                ]
-                faults += [
-                    f"the update names {name}, which is not in the table"
-                    for name in clause.columns or ()
-                    if name not in table
-                ]
-            if isinstance(clause, NotMatchedBySourceUpdate):
-                faults += [
-                    f"the update of rows not matched by the source names {name}, which is not in the table"
-                    for name in clause.assignments
-                    if name not in table
-                ]
+        faults += [
+            f"the update names {name}, which is a key, and keys keep their values"
+            for name in sorted(self.assigned & {*self.keys})
+        ]
         if faults:
             raise InvalidError("; ".join(faults), where=where, hint=self._hint_for_columns(table))
+
+    def _named(self) -> Iterator[tuple[str, Iterable[str], tuple[str, ...]]]:
+        """Yields a text that says what names columns, their names, and where each must be."""
+        yield "key {}", self.keys, ("batch", "table")
+        yield "the order names {}, which", self.order_by, ("batch",)
+        yield "the update names {}, which", sorted(self.assigned), ("table",)
+        for clause in self.clauses:
+            if isinstance(clause, MatchedUpdate):
+                yield "the update names {}, which", clause.columns or (), ("batch", "table")
+            elif isinstance(clause, NotMatchedBySourceUpdate):
+                what = "the update of rows not matched by the source names {}, which"
+                yield what, clause.assignments, ("table",)
 
     def _hint_for_columns(self, table: Collection[str]) -> str:
         """Returns what to do about missing columns, of which a clause may name one that is a condition."""
