@@ -31,6 +31,18 @@ class Interrupting:
 sys.meta_path.insert(0, Interrupting())
 {entry}
 """
+AFTER_ITS_END = """
+import atexit, os, signal
+from lakefold import cli
+
+def run(words):
+    code = verb(words)
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+    return code
+
+verb, cli.run = cli.run, run
+{entry}
+"""
 MOMENTS = (
     "lakefold.cli",
     "click",
@@ -83,8 +95,7 @@ def test_sigterm_is_put_off_in_the_same_way(table: str, name: str) -> None:
 
 
 def test_after_its_end() -> None:
-    code = f"import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT); {ENTRY}"
-    process = run(code, "--version")
+    process = run(AFTER_ITS_END.format(entry=ENTRY), "--version")
     assert (process.returncode, process.stderr) == (130, "")
     assert process.stdout.startswith("lakefold ")
 

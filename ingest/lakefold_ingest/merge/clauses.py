@@ -166,11 +166,11 @@ class Merge:
         check_not_nested(self.keys, [*batch, *table])
         columns = {"batch": batch, "table": table}
         faults = [
-            f"{what.format(name)} is not in the {place}"
-            for what, names, places in self._named()
+            f"{what.format(name)} is not in the {side}"
+            for what, names, sides in self._named()
             for name in names
-            for place in places
-            if name not in columns[place]
+            for side in sides
+            if name not in columns[side]
         ]
         faults += [
             f"the update names {name}, which is a key, and keys keep their values"
