@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports
+from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports, raised_signal
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
 from lakefold.errors import missing_package
@@ -252,8 +252,7 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
     """Runs a command line, as `run` does, but raises an exception that is a fault in Lakefold."""
     logged = partial(_logs_errors, args)
     try:
-        with new_threads():
-            code = lakefold.main(args=list(args), prog_name="lakefold", standalone_mode=False)
+        code = _code_of_verb(args)
         sys.stdout.flush()
     except LakefoldError as error:
         _print_error(error, as_json=as_json, logged=logged())
@@ -276,6 +275,22 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
         if error.errno is None:
             raise
         return _print_os_error(error, as_json=as_json, logged=logged())
+    return code
+
+
+def _code_of_verb(args: Sequence[str]) -> int:
+    """Runs the verb and returns its exit code. Raises what it raises, unless a signal ended it.
+
+    What a signal raises in a callback of a C++ or Rust library comes back as an error of that library.
+    """
+    try:
+        with new_threads():
+            code = lakefold.main(args=list(args), prog_name="lakefold", standalone_mode=False)
+    except Exception:
+        number = raised_signal()
+        if number is None:
+            raise
+        return 128 + number
     return code if isinstance(code, int) else 0
 
 
@@ -375,12 +390,7 @@ def _print_os_error(error: OSError, *, as_json: bool, logged: bool) -> int:
     if structlog.is_configured():
         structlog.get_logger("lakefold").debug("refused by the system", exc_info=error)
     failed = failure(error, "" if error.filename is None else str(error.filename))
-    try:
-        _print_error(failed, as_json=as_json, logged=logged)
-        sys.stdout.flush()
-    except OSError:
-        # stdout itself can't be written.
-        _silence_stdout()
+    _print_error(failed, as_json=as_json, logged=logged)
     return failed.exit_code
 
 
@@ -396,7 +406,12 @@ def _print_json_error(error: LakefoldError, code: int) -> None:
         from lakefold_log.codec.envelope import json_form, outcome_message
 
         outcome = {"outcome": json_form(outcome_message(error.outcome))}
-    print_json({"error": {"kind": _kind_of(error), **document, **outcome}})
+    try:
+        print_json({"error": {"kind": _kind_of(error), **document, **outcome}})
+        sys.stdout.flush()
+    except OSError:
+        # stdout can't be written. The error is on stderr.
+        _silence_stdout()
 
 
 def _leave(_: int, __: object) -> NoReturn:

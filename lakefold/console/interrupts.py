@@ -22,6 +22,8 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 """Exit code: Ctrl-C, or SIGINT from another process."""
 
 _AGAIN_SECONDS: Final = 0.002
+_raised: list[int] = []
+"""The signals that have raised an exception."""
 _IMPORTS: Final = "<frozen importlib"
 """How the file names of Python's own import system begin."""
 
@@ -49,6 +51,11 @@ def raise_between_imports(number: signal.Signals) -> None:
         signal.signal(number, _raise)
 
 
+def raised_signal() -> int | None:
+    """Returns the first signal that has raised an exception in this process, None if none has."""
+    return _raised[0] if _raised else None
+
+
 def _end(number: int, _: FrameType | None) -> NoReturn:
     os._exit(128 + number)
 
@@ -58,6 +65,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGALRM, lambda _, now: _raise(number, now))
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
         return
+    _raised.append(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)

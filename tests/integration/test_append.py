@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([pa.field("n", pa.int64()), ("s", pa.string())])
 
 
+REQUIRED = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+
+
+def data_files(table: Path) -> list[str]:
+    """The data files of a table of either format."""
+    return sorted(path.name for path in table.rglob("*") if path.suffix in {".lance", ".parquet"})
+
+
 def rows(*numbers: int) -> pa.Table:
     return pa.table({"n": list(numbers), "s": [str(number) for number in numbers]}, schema=SCHEMA)
 
@@ -66,6 +74,21 @@ def test_rows_of_any_library_are_added_and_a_key_only_once(
     assert lakefold.append(table, rows(7), **logged).kind == "sent"
     with pytest.raises(lakefold.InvalidError, match=r"n is string in the batch, int64 in the table"):
         lakefold.append(table, pa.table({"n": ["x"]}), **options)
+
+
+@pytest.mark.parametrize("format_", ["lance", "delta"])
+def test_an_append_that_fails_leaves_no_files(
+    options: lakefold.WriteOptions, tmp_path: Path, format_: str
+) -> None:
+    table = tmp_path / "t"
+    given: lakefold.WriteOptions = {**options, "format": format_, "max_rows_per_file": 1}
+    lakefold.append(table, pa.table({"n": [0]}, REQUIRED), **given)
+    before = data_files(table)
+    batches = [pa.record_batch([pa.array([value], pa.int64())], ["n"]) for value in (1, 2, None)]
+    with pytest.raises(lakefold.InvalidError, match="n"):
+        lakefold.append(table, pa.Table.from_batches(batches), **given)
+    assert data_files(table) == before
+    assert len(before) == 1
 
 
 def test_threads_append_at_once_and_do_not_wait_for_each_other(

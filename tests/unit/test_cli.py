@@ -29,6 +29,8 @@ from lakefold_table.errors import (
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakefold.console.settings import Settings
 
 HEAVY = ("pyarrow", "lance", "pyspark", "confluent_kafka", "pydantic", "structlog", "pandas", "numpy")
@@ -254,6 +256,16 @@ def test_a_full_disk_is_reported_without_a_traceback() -> None:
         5,
         "Error: No space left on device\nHint: the disk is full: free some space\n",
     )
+
+
+@pytest.mark.parametrize("words", [("show", "nosuch.lance"), ("show", "--nosuch")])
+def test_an_error_keeps_its_code_if_its_document_can_not_be_printed(words: Sequence[str]) -> None:
+    command = [sys.executable, "-c", "from lakefold.cli import main; main()", *words, "--json"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert process.returncode == 2
+    assert "Error: " in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_what_the_system_refuses_a_verb_is_reported(

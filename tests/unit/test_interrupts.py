@@ -67,6 +67,24 @@ def run(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+IN_A_CALLBACK = """
+import os, signal
+import pyarrow
+from lakefold import cli
+
+def batches():
+    os.kill(os.getpid(), signal.{signal})
+    yield from ()
+
+def verb(**_):
+    try:
+        pyarrow.RecordBatchReader.from_batches(pyarrow.schema([]), batches()).read_all()
+    except Exception as error:
+        raise RuntimeError("another error") from error
+
+cli.lakefold.main = verb
+{entry}
+"""
 BEFORE_A_VERB = 5
 
 
@@ -92,6 +110,12 @@ def test_sigterm_is_put_off_in_the_same_way(table: str, name: str) -> None:
     process = run(code, "tail", table, "--follow")
     shown = process.stderr.replace(f"{table} (lance table)\n", "")
     assert (process.returncode, process.stdout, shown) == (143, "", "")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_in_a_callback_of_a_library_that_makes_it_another_error(name: str, code: int) -> None:
+    process = run(IN_A_CALLBACK.format(signal=name, entry=ENTRY), "show")
+    assert (process.returncode, process.stdout, process.stderr) == (code, "", "")
 
 
 def test_after_its_end() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import queue
 import threading
 import time
@@ -73,8 +74,8 @@ class BatchWriter:
     """Appends rows to one table for as long as a service runs; for any number of threads.
 
     `max_queued_bytes`: appends wait while this many bytes have no outcome yet. Close the writer, or use it as
-    a context manager, in a coroutine by `async with`: rows that were not sent are lost if the process ends,
-    which logs a warning then. Raises `InvalidError` if an argument is wrong.
+    a context manager, in a coroutine by `async with`. If the process ends before, the writer is closed then,
+    with a warning; rows are lost if the process is killed. Raises `InvalidError` if an argument is wrong.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class BatchWriter:
         self._unanswered: set[Pending] = set()
         self._flushing = 0
         self._is_closing = False
+        self._process_id = os.getpid()
         self._broken: LakefoldError | None = None
         self._first_failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
@@ -117,7 +119,7 @@ class BatchWriter:
         ]
         for thread in self._threads:
             start_thread(thread)
-        atexit.register(self._warn_if_unanswered)
+        atexit.register(self._close_at_exit)
 
     def append(self, rows: ArrowStream) -> Future[BatchReport]:
         """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.
@@ -184,7 +186,7 @@ class BatchWriter:
                 self._give_up()
             else:
                 alive[0].join(remaining_s)
-        atexit.unregister(self._warn_if_unanswered)
+        atexit.unregister(self._close_at_exit)
         failure = self._first_failure
         if failure is not None:
             failed = [f"{self._counts[f'{what} appends']} {what}" for what in _FAILED]
@@ -194,22 +196,28 @@ class BatchWriter:
             failure.__notes__ = [f"{lost}; the future of each has its error"]
             raise failure
 
-    def _warn_if_unanswered(self) -> None:
-        """Called if the process ends and the writer was not closed. Nothing is sent after that."""
+    def _close_at_exit(self) -> None:
+        """Closes a writer that was not closed when the process ends, and logs a warning if it had to wait.
+
+        It is the way out for a thread that writes a file: Python would unwind its stack, which aborts the
+        process. A process that was forked has none of the threads, and the rows are another's.
+        """
+        if not self._unanswered or os.getpid() != self._process_id:
+            return
         with self._changed:
-            self._is_given_up = True
-            appends = len(self._unanswered)
-            rows = sum(pending.rows for pending in self._unanswered)
-            sent = len(self._sent)
-        if appends:
-            LOGGER.warning(
-                "%s: the process ends without close() of its Writer, and %d appends with %d rows have no "
-                "outcome: %d were sent and may be in the table, the others are lost",
-                self._settings.table,
-                appends,
-                rows,
-                sent,
-            )
+            appends, rows = len(self._unanswered), sum(pending.rows for pending in self._unanswered)
+        LOGGER.warning(
+            "%s: the process ends before its Writer was closed, and waits up to %g s for the outcomes of "
+            "%d more rows (appends: %d)",
+            self._settings.table,
+            self._settings.timeout_s,
+            rows,
+            appends,
+        )
+        try:
+            self.close()
+        except Exception as failure:  # noqa: BLE001 - nobody can catch it any more
+            LOGGER.error("%s: %s", failure, "; ".join(failure.__notes__))  # noqa: TRY400 - the cause is in it
 
     def _give_up(self) -> None:
         """Fails what has no outcome. The threads end as soon as the log or the store lets them."""

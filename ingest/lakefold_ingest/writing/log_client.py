@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from concurrent.futures import wait
@@ -339,6 +340,8 @@ def _refusal(letter: DeadLetter) -> Outcome | None:
 
 _clients: dict[tuple[object, ...], LogClient] = {}
 _clients_lock = threading.Lock()
+_others: list[LogClient] = []
+"""Clients of parent processes. They are kept, as what frees a client waits for its threads."""
 
 
 def _address(config: KafkaConfig, topics: Topics) -> tuple[object, ...]:
@@ -404,4 +407,13 @@ def close_clients() -> None:
         client.close()
 
 
+def _forget_clients() -> None:
+    """Leaves the clients to the parent process: this one, which was forked, has none of their threads."""
+    global _clients_lock  # noqa: PLW0603 - another thread of the parent may have held it
+    _clients_lock = threading.Lock()
+    _others.extend(_clients.values())
+    _clients.clear()
+
+
 atexit.register(close_clients)
+os.register_at_fork(after_in_child=_forget_clients)
