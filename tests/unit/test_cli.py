@@ -201,20 +201,20 @@ def test_the_last_error_of_a_daemon_is_text_if_its_log_is(
 
 
 BUSY_IN_C = """
-import sys, threading, time
+import os, sys, threading
 import pyarrow
 from lakefold import cli
 
-class Slow:
+class Device:
     closed = False
 
     def read(self, size):
         reading.set()
-        time.sleep(0.0005)
+        os.urandom(1 << 16)
         return b"x" * size
 
 def read_on():
-    file = pyarrow.BufferedInputStream(pyarrow.PythonFile(Slow(), mode="r"), 1)
+    file = pyarrow.BufferedInputStream(pyarrow.PythonFile(Device(), mode="r"), 1)
     while True:
         file.read(10)
 

@@ -31,6 +31,24 @@ class Interrupting:
 sys.meta_path.insert(0, Interrupting())
 {entry}
 """
+IN_A_CALLBACK = """
+import os, signal
+import pyarrow
+from lakefold import cli
+
+def batches():
+    os.kill(os.getpid(), signal.{signal})
+    yield from ()
+
+def verb(**_):
+    try:
+        pyarrow.RecordBatchReader.from_batches(pyarrow.schema([]), batches()).read_all()
+    except Exception as error:
+        raise RuntimeError("another error") from error
+
+cli.lakefold.main = verb
+{entry}
+"""
 AFTER_ITS_END = """
 import atexit, os, signal
 from lakefold import cli
@@ -67,24 +85,6 @@ def run(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-IN_A_CALLBACK = """
-import os, signal
-import pyarrow
-from lakefold import cli
-
-def batches():
-    os.kill(os.getpid(), signal.{signal})
-    yield from ()
-
-def verb(**_):
-    try:
-        pyarrow.RecordBatchReader.from_batches(pyarrow.schema([]), batches()).read_all()
-    except Exception as error:
-        raise RuntimeError("another error") from error
-
-cli.lakefold.main = verb
-{entry}
-"""
 BEFORE_A_VERB = 5
 
 

@@ -9,7 +9,6 @@ from lakefold_ingest.rows.row_faults import bad_rows_error
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.source_columns import from_source, own_columns
-from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -93,9 +92,8 @@ def append_source(
         writer = RowWriter(target)
         try:
             writer.write(source.batches())
-        except BaseException as error:
-            remove_unused(target, writer.written, "the others of its rows were not written")
-            if isinstance(error, InvalidError) and writer.bad_rows.num_rows:
+        except InvalidError as error:
+            if writer.bad_rows.num_rows:
                 raise bad_rows_error(writer.bad_rows, target.uri) from error
             raise
         bad_rows[:] = [writer.bad_rows]

@@ -15,6 +15,7 @@ from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
 from lakefold_ingest.rows.row_order import files_in_order
 from lakefold_ingest.rows.text_lengths import parts_of
+from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RowWriter:
-    """Writes rows for one target. `written`: the files, also if an error ended it.
+    """Writes rows for one target. `written`: the files. If an error ends the writing, they are removed.
 
     `bad_rows`: those that don't fit, as `BAD_ROWS`. If the target keeps them, they are left out. If not, the
     first of them ends the writing with an error, and the others are looked for.
@@ -42,13 +43,18 @@ class RowWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Writes rows. Raises `InvalidError` if they don't fit: see `bad_rows`, which may be empty."""
+        try:
+            self._write(self._parts(batches))
+        except BaseException as error:
+            remove_unused(self._target, self.written, str(error) or type(error).__name__)
+            self.written = []
+            raise
+
+    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Iterable[pa.RecordBatch]]:
         target = self._target
         if not target.sort_by:
-            self._write(iter([batches]))
-            return
-        self._write(
-            files_in_order(batches, target.sort_by, target.max_rows_per_file, target.max_bytes_per_file)
-        )
+            return iter([batches])
+        return files_in_order(batches, target.sort_by, target.max_rows_per_file, target.max_bytes_per_file)
 
     def _write(self, parts: Iterator[Iterable[pa.RecordBatch]]) -> None:
         """Writes rows; each part begins a file."""

@@ -13,7 +13,7 @@ from lakefold_ingest.rows.row_faults import BAD_ROWS, bad_rows_error
 from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_table.errors import InvalidError, Text, shown_text
+from lakefold_table.errors import InvalidError, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,14 +61,7 @@ def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
     except InvalidError as error:
         fault = error.texts
         misfits = error.rows if isinstance(error, MisfitRowsError) else 0
-    except BaseException:
-        remove_unused(target, writer.written, "its task failed")
-        raise
-    written = writer.written
-    if fault is not None:
-        remove_unused(target, written, shown_text(fault[0]))
-        written = []
-    encoded = tuple(map(target.encoded, written))
+    encoded = tuple(map(target.encoded, writer.written))
     return TaskFiles(encoded, fault, time.perf_counter() - start, misfits, rows_or_nothing(writer.bad_rows))
 
 

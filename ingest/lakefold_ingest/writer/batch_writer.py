@@ -216,7 +216,7 @@ class BatchWriter:
         )
         try:
             self.close()
-        except Exception as failure:  # noqa: BLE001 - nobody can catch it any more
+        except Exception as failure:  # noqa: BLE001 - it is logged, as the process ends
             LOGGER.error("%s: %s", failure, "; ".join(failure.__notes__))  # noqa: TRY400 - the cause is in it
 
     def _give_up(self) -> None:

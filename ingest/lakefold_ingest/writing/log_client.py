@@ -340,7 +340,7 @@ def _refusal(letter: DeadLetter) -> Outcome | None:
 
 _clients: dict[tuple[object, ...], LogClient] = {}
 _clients_lock = threading.Lock()
-_others: list[LogClient] = []
+_inherited: list[LogClient] = []
 """Clients of parent processes. They are kept, as what frees a client waits for its threads."""
 
 
@@ -411,7 +411,7 @@ def _forget_clients() -> None:
     """Leaves the clients to the parent process: this one, which was forked, has none of their threads."""
     global _clients_lock  # noqa: PLW0603 - another thread of the parent may have held it
     _clients_lock = threading.Lock()
-    _others.extend(_clients.values())
+    _inherited.extend(_clients.values())
     _clients.clear()
 
 
