@@ -470,8 +470,13 @@ class Format(Protocol[S]):
     def detect(self, names: Iterable[str]) -> Naming | None:
         """Returns the naming that the file names in `folder` follow, None if none of them is a version."""
 
-    def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> S:
+    def decode(
+        self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES, like: S | None = None
+    ) -> S:
         """Returns the state that the file of a version at `path` holds. Raises `DamagedError`.
+
+        `like`: another version of the table, as far as the caller knows. What both have is taken from it, so
+        that the next version costs as much as what it changed.
 
         If other files are needed as well, the state names them (`missing_files`) and is not complete. Then
         this is called again, with all the files that were named so far, until none is missing. A name that

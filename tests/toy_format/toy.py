@@ -236,8 +236,16 @@ class ToyFormat:
         """There is only one naming."""
         return NAMING if any(NAMING.parse(name) for name in names) else None
 
-    def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> ToyState:
+    def decode(
+        self,
+        path: str,
+        data: bytes,
+        uri: str = "",
+        files: Files = NO_FILES,
+        like: ToyState | None = None,
+    ) -> ToyState:
         """The table as the files of all versions up to this version make it."""
+        del like
         head, _ = _parsed(data, f"{uri}/{path}")
         if NAMING.path(head["version"]) != path:
             raise DamagedError(f"the file says that it is version {head['version']}", where=f"{uri}/{path}")

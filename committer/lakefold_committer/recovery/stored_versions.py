@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 
-def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
-    """Returns the whole state of a version."""
+def read_state(table_format: AnyFormat, versions: Versions, version: int, like: State | None = None) -> State:
+    """Returns the whole state of a version. `like`: as of `Format.decode`."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
     files: dict[str, bytes | None] = {}
     while True:
-        state: State = table_format.decode(path, data, uri, files)
+        state: State = table_format.decode(path, data, uri, files, like)
         if not _read_missing(versions, files, state.missing_files):
             return state
 
@@ -45,13 +45,15 @@ def _read_missing(versions: Versions, files: dict[str, bytes | None], missing: I
     return bool(unread)
 
 
-def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:
-    """Returns the newest version after it was made durable.
+def read_newest(
+    table_format: AnyFormat, versions: Versions, version: int, like: State | None = None
+) -> State:
+    """Returns the newest version after it was made durable. `like`: as of `Format.decode`.
 
     Versions are built on it and outcomes report it, so it must survive a power cut. Raises `RetryError` if it
     is removed while it is read: then it isn't the newest version any more.
     """
-    state = read_state(table_format, versions, version)
+    state = read_state(table_format, versions, version, like)
     try:
         versions.storage.make_durable([versions.path(version)])
     except FileNotFoundError as error:

@@ -153,9 +153,10 @@ class _Replay:
 
     def _foreign(self, version: int) -> Replayed:
         """Returns the result for a version of another client, which can't be folded again."""
-        state = read_state(self._format, self._versions, version)
-        summary = read_summary(self._format, self._versions, version)
         before = self._bases[0] if self._bases else None
+        like = None if before is None else before.state
+        state = read_state(self._format, self._versions, version, like)
+        summary = read_summary(self._format, self._versions, version)
         if before is None or before.state is None or state.is_clone or not before.marks.table_id:
             self._bases = self._opened(state)
         else:
@@ -353,7 +354,8 @@ class _Replay:
         first = min(max(since, 1), before)
         state = read_state(self._format, self._versions, first)
         for number in range(first + 1, before + 1):
-            state = self._format.follow_foreign(state, read_state(self._format, self._versions, number))
+            after = read_state(self._format, self._versions, number, state)
+            state = self._format.follow_foreign(state, after)
         return state
 
     def _opened(self, state: State) -> tuple[FoldedTable, ...]:

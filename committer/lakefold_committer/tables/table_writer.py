@@ -546,7 +546,7 @@ class TableWriter:
     def _taken_in(self, table: FoldedTable, at: Position) -> FoldedTable:
         """Returns the table after the next version, which another client has published."""
         version = table.version + 1
-        state = read_newest(self._format, self._versions, version)
+        state = read_newest(self._format, self._versions, version, table.state)
         if table.state is not None:
             check_follows(table.state, state, table.uri)
         if not is_own(state.properties, version):

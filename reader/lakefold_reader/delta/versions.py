@@ -128,14 +128,17 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
     read.
     """
     kept = cast("DeltaState | None", source.kept_state(version))
-    if kept is not None and kept.version == version and kept.snapshot is not None:
+    if kept is not None and kept.snapshot is not None:
         return kept, kept.snapshot
+    like = cast("DeltaState | None", source.state_like(version))
     path, data = source.versions.path(version), source.versions.read(version)
     files: dict[str, bytes | None] = {}
-    state = FORMAT.decode(path, data, source.uri, files)
-    while state.missing_files:
-        read_into(files, source.storage, state.missing_files)
-        state = FORMAT.decode(path, data, source.uri, files)
+    while True:
+        state = FORMAT.decode(path, data, source.uri, files, like)
+        unread = [each for each in state.missing_files if each not in files]
+        if not unread:
+            break
+        read_into(files, source.storage, unread)
     if state.snapshot is None:
         # It raises what is missing.
         segment_of(source.storage.names(FOLDER), version, source.uri)

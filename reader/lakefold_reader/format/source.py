@@ -8,8 +8,10 @@ format that can be read implements `ReaderFormat`; `lakefold_reader.opening` cho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol, Self
+from weakref import WeakValueDictionary
 
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_storage
@@ -41,6 +43,14 @@ if TYPE_CHECKING:
 
 KEPT_STATES = 3
 """How many decoded versions a `Source` keeps: a walk backwards in pairs needs each of them twice."""
+_IN_USE: WeakValueDictionary[tuple[object, int], State] = WeakValueDictionary()
+"""Decoded versions by their table and number, as long as somebody has them open."""
+_RECENT: deque[State] = deque(maxlen=KEPT_STATES)
+"""The last versions that were decoded, of whatever tables, but for large ones."""
+RECENT_BYTES = 4 << 20
+"""The memory of the largest version that is kept although nobody has it open."""
+MOST_FOLLOWED = 30
+"""How many versions before one are looked for, from which it may be decoded."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +107,28 @@ class Source:
         return open_storage(folder, self.options).get(name)
 
     def kept_state(self, version: int) -> State | None:
-        """Returns the version if it is kept, else the version that was kept last (None: none is kept)."""
-        return next(
-            (state for state in self._states if state.version == version), next(iter(self._states), None)
-        )
+        """Returns the version if it is kept, else None."""
+        return next((state for state in self._states if state.version == version), None)
+
+    def state_like(self, version: int) -> State | None:
+        """Returns a version from which this one may be decoded (`Format.decode`), None if none is known.
+
+        It may be one that this process has opened apart from this source, of a table that was dropped since.
+        """
+        older = (_IN_USE.get((self._table, each)) for each in range(version, version - MOST_FOLLOWED - 1, -1))
+        return next(filter(None, older), next(iter(self._states), None))
 
     def keep_state(self, state: State) -> None:
         """Keeps a decoded version, and those before that share most of their fragments with it."""
         self._states[:] = [state, *self._states[: KEPT_STATES - 1]]
+        _IN_USE[self._table, state.version] = state
+        if state.memory_bytes <= RECENT_BYTES:
+            _RECENT.append(state)
+
+    @property
+    def _table(self) -> tuple[object, ...]:
+        """Identifies the table among those that this process reads."""
+        return type(self.format), self.uri, frozenset(self.options.items())
 
 
 class Schema(Protocol):

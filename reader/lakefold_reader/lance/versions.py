@@ -99,10 +99,11 @@ def read_state(source: Source, version: int) -> LanceState:
     The last versions are kept: of a version next to them only what differs is decoded.
     """
     kept = cast("LanceState | None", source.kept_state(version))
-    if kept is not None and kept.version == version:
+    if kept is not None:
         return kept
+    like = cast("LanceState | None", source.state_like(version))
     data = source.versions.read(version)
-    state = LanceFormat().decode(source.versions.path(version), data, source.uri, like=kept)
+    state = LanceFormat().decode(source.versions.path(version), data, source.uri, like=like)
     source.keep_state(state)
     return state
 

@@ -17,7 +17,7 @@ from lakefold_table.delta.merge_deletions import vectors_to_read
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
-from lakefold_table.delta.state import DeltaState, decode_state, restored_in, time_of, version_at
+from lakefold_table.delta.state import HISTORY, DeltaState, decode_state, restored_in, time_of, version_at
 from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
@@ -162,7 +162,7 @@ class DeltaFormat:
             if not isinstance(footprint, CommitFootprint) or footprint.version != history[-1].version + 1:
                 return foreign
             history.append(footprint)
-        return replace(foreign, history=tuple(history))
+        return replace(foreign, history=tuple(history[-HISTORY:]))
 
     def files_after(self, state: DeltaState, kept: object = None) -> FilesAfter:
         """Returns the checkpoint of the version, if it should have one, its checksum file, and the hint."""

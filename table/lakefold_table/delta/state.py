@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.lines import parse_actions
-from lakefold_table.delta.actions.table_actions import Action, CommitInfo
+from lakefold_table.delta.actions.table_actions import (
+    Action,
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    TableProtocol,
+)
 from lakefold_table.delta.checkpoints.content import checkpoint_actions, checkpoint_paths
 from lakefold_table.delta.commit_head import (
     DOMAINS,
@@ -51,6 +57,8 @@ if TYPE_CHECKING:
 
 HISTORY: Final = 100
 """Of how many of the last versions a state knows what they did. Older ones are read if they are needed."""
+MOST_FOLLOWED: Final = 30
+"""How many commits are read to make a version from one before it. For more, a checkpoint may be quicker."""
 MOST_AFTER: Final = 100_000
 """How many commits after a checkpoint are requested by its hint alone. For more the log is listed before."""
 BYTES_OF_FILE: Final = 600
@@ -58,7 +66,7 @@ BYTES_OF_FILE: Final = 600
 BYTES_OF_STATE: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DeltaState:
     """A version of the table. `snapshot`: None until all files were read, and if some are gone.
 
@@ -140,8 +148,14 @@ class DeltaState:
         return None if self.snapshot is None else self.snapshot.metadata.schema_text
 
 
-def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> DeltaState:
-    """Returns the version whose commit is at `path`, with what it still lacks. Raises `DamagedError`."""
+def decode_state(
+    path: str, data: bytes, uri: str = "", files: Files = NO_FILES, like: DeltaState | None = None
+) -> DeltaState:
+    """Returns the version whose commit is at `path`, with what it still lacks. Raises `DamagedError`.
+
+    `like`: a version of the table that is known. If it is one of the last before this one, only the commits
+    after it are read.
+    """
     version = version_at(path, uri)
     where = f"{uri}/{path}"
     actions = list(parse_actions(data, where))
@@ -157,36 +171,43 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
         restored=restored_in(actions),
     )
     contents = {**files, path: data}
+    followed = None if like is None else _following(like, partial, contents, uri)
+    return followed or _whole(partial, actions, contents, uri)
+
+
+def _whole(partial: DeltaState, actions: Sequence[Action], files: Files, uri: str) -> DeltaState:
+    """Returns the version by a checkpoint and the commits since, with what it still lacks."""
+    version, own = partial.version, partial.own
     if version and LAST_CHECKPOINT not in files:
         return _lacking(partial, (LAST_CHECKPOINT,))
-    needed = _needed(version, contents)
+    needed = _needed(version, files)
     # Whether the version has a checksum file, only a request shows.
-    lacking = tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in contents)
+    lacking = tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in files)
     if lacking:
         return _lacking(partial, lacking)
-    if needed is None or any(contents[each] is None for each in needed):
-        if LISTING not in contents:
+    if needed is None or any(files[each] is None for each in needed):
+        if LISTING not in files:
             return _lacking(partial, (LISTING,))
         # Its log was cleaned up. What the commit itself says is still known.
         return replace(partial, history=(footprint_of(version, actions),))
-    names = [each.removeprefix(LISTING) for each in contents if contents[each] is not None]
+    names = [each.removeprefix(LISTING) for each in files if files[each] is not None]
     segment = segment_of(names, version, uri)
-    lacking = missing_files(segment, contents, uri)
+    lacking = missing_files(segment, files, uri)
     if lacking:
         return _lacking(partial, lacking)
-    snapshot = load_snapshot(segment, contents, uri)
+    snapshot = load_snapshot(segment, files, uri)
     if not segment.commits:
         # A checkpoint of the version itself has no commitInfo.
         snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(actions))
-    history = _history(contents, version, uri)
+    history = _history(files, version, uri)
     marks = partial.marks
     if own is None:
-        marks = _marks_of_domain(snapshot) or _carried(history, contents, version, uri)
+        marks = _marks_of_domain(snapshot) or _carried(history, files, version, uri)
     if own is None and not marks and MARKS_APP in snapshot.apps:
         made = commit_path(snapshot.apps[MARKS_APP].version)
-        if made not in contents:
+        if made not in files:
             return _lacking(partial, (made,))
-        marks = _marks_of(made, contents[made], snapshot.apps[MARKS_APP].version, uri)
+        marks = _marks_of(made, files[made], snapshot.apps[MARKS_APP].version, uri)
     footprints = tuple(footprint_of(number, each) for number, each in history)
     return replace(partial, snapshot=snapshot, marks=marks, history=footprints[-HISTORY:])
 
@@ -223,6 +244,46 @@ def _in_commit_ms(actions: Sequence[Action]) -> int | None:
 
 def _lacking(partial: DeltaState, missing: tuple[str, ...]) -> DeltaState:
     return replace(partial, missing_files=missing)
+
+
+def _following(like: DeltaState, partial: DeltaState, files: Files, uri: str) -> DeltaState | None:
+    """Returns the version by one before it and the commits since; None if it can't be made so.
+
+    The commit of the one before is read again: the table may have been made anew since.
+    """
+    first, version = like.version, partial.version
+    if like.snapshot is None or not 0 <= version - first <= MOST_FOLLOWED:
+        return None
+    needed = (*(commit_path(number) for number in range(first, version + 1)), checksum_path(version))
+    lacking = tuple(each for each in needed if each not in files)
+    if lacking:
+        return _lacking(partial, lacking)
+    commits = [(number, files[commit_path(number)]) for number in range(first, version + 1)]
+    if any(data is None for _, data in commits) or uuid_of(commits[0][1] or b"") != like.identity:
+        return None
+    reconciliation, marks, history = Reconciliation(like.snapshot), like.marks, list(like.history)
+    for number, data in commits[1:]:
+        where = f"{uri}/{commit_path(number)}"
+        actions = list(parse_actions(data or b"", where))
+        own = own_head(actions, number)
+        if own is None and _may_change_marks(actions):
+            return None
+        marks = marks if own is None else own.metadata
+        reconciliation.add_commit(actions, where)
+        history.append(footprint_of(number, actions))
+    snapshot = reconciliation.snapshot(version, uri)
+    _check(snapshot, files[needed[-1]], f"{uri}/{needed[-1]}")
+    return replace(partial, snapshot=snapshot, marks=marks, history=tuple(history[-HISTORY:]))
+
+
+def _may_change_marks(actions: Sequence[Action]) -> bool:
+    """Returns whether another client's commit may say where the marks are, or what they are."""
+    return any(
+        isinstance(action, TableProtocol)
+        or (isinstance(action, AppTransaction) and action.app_id == MARKS_APP)
+        or (isinstance(action, DomainMetadata) and action.domain == MARKS_DOMAIN)
+        for action in actions
+    )
 
 
 def _needed(version: int, files: Files) -> list[str] | None:
@@ -325,8 +386,13 @@ def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSn
         compacted = file.kind is LogFileKind.COMPACTED
         reconciliation.add_commit(parse_actions(data, path), path, compacted=compacted)
     snapshot = reconciliation.snapshot(segment.version, where)
-    data = None if segment.checksum is None else files.get(segment.checksum.path)
-    checksum = None if data is None else version_checksum(data)
-    if segment.checksum is not None and checksum is not None:
-        check_snapshot(snapshot, checksum, f"{where}/{segment.checksum.path}")
+    if segment.checksum is not None:
+        _check(snapshot, files.get(segment.checksum.path), f"{where}/{segment.checksum.path}")
     return snapshot
+
+
+def _check(snapshot: DeltaSnapshot, data: bytes | None, where: str) -> None:
+    """Raises `DamagedError` if the checksum file of a version exists, can be read, and says another one."""
+    checksum = None if data is None else version_checksum(data)
+    if checksum is not None:
+        check_snapshot(snapshot, checksum, where)

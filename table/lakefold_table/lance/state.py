@@ -38,7 +38,7 @@ DEEPEST = 1000
 deep."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class LanceState:
     """A version of the table.
 
