@@ -118,7 +118,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a 
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     home, attribute = _HOME[name]
-    value = getattr(import_module(home), attribute)
+    from lakefold_table.packages import explained_imports
+
+    with explained_imports():
+        value = getattr(import_module(home), attribute)
     globals()[name] = value
     return value
 

@@ -23,11 +23,11 @@ import click
 from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports, raised_signal
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
-from lakefold.errors import missing_package
 from lakefold.stderr_lines import only_json
 from lakefold_table.entry import RefusedError
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, shortened
 from lakefold_table.new_threads import new_threads
+from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,17 +252,12 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
     """Runs a command line, as `run` does, but raises an exception that is a fault in Lakefold."""
     logged = partial(_logs_errors, args)
     try:
-        code = _code_of_verb(args)
+        with explained_imports():
+            code = _code_of_verb(args)
         sys.stdout.flush()
     except LakefoldError as error:
         _print_error(error, as_json=as_json, logged=logged())
         return error.exit_code
-    except ModuleNotFoundError as error:
-        missing = missing_package(error)
-        if missing is None:
-            raise
-        _print_error(missing, as_json=as_json, logged=logged(), code=USAGE)
-        return USAGE
     except click.ClickException as caught:
         _print_misuse(_explained_misuse(caught), as_json=as_json, logged=logged())
         return USAGE

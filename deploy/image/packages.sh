@@ -28,9 +28,9 @@ fi
 # pylance writes fragments and reads rows; the committer does neither and never loads it (an import contract says
 # so). It would be two fifths of the image. A maintainer needs it. What exports traces is there: a variable switches
 # it on.
-set -- committer otel s3 objects --project "$tree/pyproject.toml"
-test "$pylance" = with-pylance || set -- "$@" --without pylance
-"$python" "$tree/deploy/image/pins.py" "$@" < "$tree/requirements.lock" > "$work/pins.txt"
+set -- committer otel s3 objects
+test "$pylance" = without-pylance || set -- "$@" lance
+"$python" "$tree/deploy/image/pins.py" "$@" --project "$tree/pyproject.toml" < "$tree/requirements.lock" > "$work/pins.txt"
 "$target-build/bin/python" -m pip --python "$target/bin/python" --quiet --disable-pip-version-check install \
     --require-hashes --only-binary :all: -r "$work/pins.txt"
 

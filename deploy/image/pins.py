@@ -5,7 +5,7 @@ second lock would be one that can disagree. The lock says beside each package wh
 so the part is found without a resolver and without the network. Where somebody asks for a package by an
 extra of its own, the part may hold a little more than is needed, never less.
 
-    python pins.py committer otel s3 objects --without pylance < requirements.lock > pins.txt
+    python pins.py committer otel s3 objects < requirements.lock > pins.txt
 
 It runs before anything is installed, so it needs nothing but Python.
 """
@@ -55,8 +55,8 @@ def asked_for(project: Mapping[str, Any], *extras: str) -> set[str]:
     return packages
 
 
-def part_of(lock: str, roots: Collection[str], without: Collection[str] = ()) -> str:
-    """The pins of `roots` and of all that they ask for; nothing is followed through `without`.
+def part_of(lock: str, roots: Collection[str]) -> str:
+    """The pins of `roots` and of all that they ask for.
 
     Raises `ValueError` if the lock doesn't have one of `roots`.
     """
@@ -68,8 +68,8 @@ def part_of(lock: str, roots: Collection[str], without: Collection[str] = ()) ->
         askers.setdefault(name, set()).update(_askers(text))
     if missing := set(roots) - askers.keys():
         raise ValueError(f"the lock doesn't have {', '.join(sorted(missing))}")
-    kept = set(roots) - set(without)
-    while more := {name for name, by in askers.items() if by & kept} - kept - set(without):
+    kept = set(roots)
+    while more := {name for name, by in askers.items() if by & kept} - kept:
         kept |= more
     return "".join(re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE) for name, text in pins if name in kept)
 
@@ -85,11 +85,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("extras", nargs="+")
     parser.add_argument("--project", type=Path, default=Path("pyproject.toml"))
-    parser.add_argument("--without", action="append", default=[], help="a package left out; repeatable")
     given = parser.parse_args()
     project = tomllib.loads(given.project.read_text(encoding="utf-8"))["project"]
-    without = {canonical(name) for name in given.without}
-    sys.stdout.write(part_of(sys.stdin.read(), asked_for(project, *given.extras), without))
+    sys.stdout.write(part_of(sys.stdin.read(), asked_for(project, *given.extras)))
 
 
 if __name__ == "__main__":

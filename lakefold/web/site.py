@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from lakefold.errors import MissingPackageError, missing_package
 from lakefold.web.activity import Activity
 from lakefold.web.cluster import ClusterWatch
 from lakefold.web.documents import (
@@ -35,6 +34,7 @@ from lakefold.web.tables import TableCatalog
 from lakefold_committer.observability.web_server import NOT_FOUND, WebRequest, WebResponse
 from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
+from lakefold_table.packages import MissingPackageError, explained_imports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -268,13 +268,8 @@ def _made(make: Callable[[Mapping[str, str]], dict[str, Any]], query: Mapping[st
 
     The committer's image has no pylance, which adds up the files of old versions.
     """
-    try:
+    with explained_imports():
         return make(query)
-    except ModuleNotFoundError as error:
-        missing = missing_package(error)
-        if missing is None:
-            raise
-        raise missing from error
 
 
 def _document(make: Callable[[Mapping[str, str]], dict[str, Any]], query: Mapping[str, str]) -> WebResponse:

@@ -147,7 +147,7 @@ def test_an_error_of_a_private_class_is_named_by_the_public_one(
 
 @pytest.mark.parametrize(
     ("library", "advice"),
-    [("pyspark", "pip install 'lakefold[ingest]'"), ("lance", "the committer's image leaves pylance out")],
+    [("pyspark", "pip install 'lakefold[ingest]'"), ("lance", "pip install 'lakefold[lance]'")],
 )
 def test_a_missing_library_is_named_with_what_to_do(
     library: str, advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

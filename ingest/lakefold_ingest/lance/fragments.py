@@ -29,6 +29,7 @@ from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
+from lakefold_table.packages import explained_imports
 from lakefold_table.uri import FILE, local_path, parse_location
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class _Feed:
 
 def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:
     # Not from `lance.fragment`: while another thread imports `lance`, that would not wait for all of it.
-    from lance import LanceFragment
+    with explained_imports():
+        from lance import LanceFragment
 
     schema = target.fitting.schema
     try:

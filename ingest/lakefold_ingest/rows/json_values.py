@@ -26,6 +26,7 @@ from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import ARROW_JSON
 from lakefold_table.lance.schemas.schema import EXTENSION_NAME
+from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +176,8 @@ def _has_json(field: pa.Field) -> bool:
 
 
 def _check(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> None:
-    from lance import LanceFragment
+    with explained_imports():
+        from lance import LanceFragment
 
     if pa.types.is_nested(field.type):
         # pylance parses all texts that a list refers to, also those beyond a slice of it.

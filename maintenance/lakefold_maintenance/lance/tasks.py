@@ -22,6 +22,7 @@ from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.scan_errors import translated_errors
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +138,8 @@ class SurveyRewriter:
 
 def open_dataset(source: Source, version: int) -> LanceDataset:
     """Returns a version as pylance opens it."""
-    import lance
+    with explained_imports():
+        import lance
 
     return lance.dataset(source.uri, version=version, storage_options=dict(source.options) or None)
 

@@ -26,6 +26,7 @@ from lakefold_reader.spark.options import Given, Use, read_options
 from lakefold_reader.spark.stream import Limit, Stream, limit_of
 from lakefold_reader.spark.types import arrow_schema, spark_schema, unchanged
 from lakefold_table.errors import InvalidError
+from lakefold_table.packages import MissingPackageError
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -101,8 +102,9 @@ class TaskReader:
         """Yields the rows of a partition. Raises `InvalidError` if the executor lacks a package."""
         try:
             yield from self._rows.read(partition.value, self._target)
-        except ModuleNotFoundError as error:
-            message = f"Spark's executor on {platform.node()} can't read the table: it has no {error.name}"
+        except (ModuleNotFoundError, MissingPackageError) as error:
+            package = error.package if isinstance(error, MissingPackageError) else error.name
+            message = f"Spark's executor on {platform.node()} can't read the table: it has no {package}"
             hint = (
                 "install lakefold[ingest] and pylance there, in the driver's releases, or have "
                 "PYSPARK_PYTHON name a Python that has them"

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.errors import LakefoldError
 from lakefold_table.new_threads import start_thread
+from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,12 +112,9 @@ class OutcomesTopic:
         return VersionNews(config, topics, table, branch=branch, partition=partition)
 
     def _connection(self) -> tuple[KafkaConfig, Topics]:
-        try:
+        with explained_imports():
             from lakefold_log.client.admin import KafkaConfig
             from lakefold_log.client.topic_names import Topics
-        except ModuleNotFoundError as error:
-            hint = "pip install 'lakefold[kafka]', or follow without `wake`"
-            raise InvalidError(f"{error.name} is not installed", hint=hint) from error
         config = KafkaConfig(self.bootstrap_servers, dict(self.kafka))
         return config, Topics(self.transactions_topic, self.outcomes_topic)
 

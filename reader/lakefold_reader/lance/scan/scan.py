@@ -30,6 +30,7 @@ from lakefold_reader.lance.scan.scan_errors import translated_batches, translate
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.new_threads import check_room
+from lakefold_table.packages import explained_imports
 from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, parse_location
 
@@ -99,7 +100,8 @@ class Dataset:
 
     @functools.cached_property
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
-        import lance
+        with explained_imports():
+            import lance
 
         _check_threads()
         with translated_errors(self.uri):
@@ -480,7 +482,8 @@ class _OpenFile:
 
     def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
         # Not from `lance.file`: while another thread imports `lance`, that would not wait for all of it.
-        import lance
+        with explained_imports():
+            import lance
 
         _check_threads()
         with translated_errors(self.path), _ONE_AT_A_TIME:
