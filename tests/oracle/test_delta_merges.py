@@ -354,7 +354,7 @@ def in_parts(batch: pa.Table, merge: Merge, tasks: int = 3) -> KeyedParts:
         pa.array([-1.5, 0.0, 2.25, 3.0]),
         pa.array([True, False, True, False]),
         pa.array([-(2**63), -1, 0, 2**63 - 1]),
-        pa.array([b"a", b"b", b"\x00", b"\xff"]),
+        pa.array([b"a", b"b", b"\x00", "ÿ".encode()]),
     ],
     ids=lambda keys: str(keys.type),
 )

@@ -30,6 +30,7 @@ from lakefold_table.expansion import content_of
 from lakefold_table.formats import BUILT_IN, Formats, lance
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
 from tests.delta_logs.actions import (
     PROTOCOL,
     Members,
@@ -60,7 +61,7 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.uri = path.as_uri()
+        self.uri = canonical(path)
 
     def propose(
         self,

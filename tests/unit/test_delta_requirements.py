@@ -401,7 +401,7 @@ VALUES: dict[str, tuple[dict[str, object], list[str]]] = {
         ["x", "1_0", " 1", "\uff11"],
     ),
     "boolean": ({"true": True, "FALSE": False}, ["yes", "01"]),
-    "binary": ({"\u0001\u00ff": b"\x01\xff"}, ["\u20ac"]),
+    "binary": ({"\u0001\u00ff": "\x01ÿ".encode(), "😈": "😈".encode()}, []),
     "date": (
         {"2026-01-31": dt.date(2026, 1, 31), "2026-1-3": dt.date(2026, 1, 3)},
         ["2026-02-30", "31.1.2026", "2026-01-31T00:00:00"],

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.snapshot.snapshot import APPS, TOMBSTONES
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import DamagedError, InvalidError
 from tests.delta_logs.actions import (
     LISTED,
     PROTOCOL,
@@ -145,6 +145,17 @@ def test_the_same_action_twice_says_nothing_new() -> None:
 def test_a_log_without_a_schema_is_no_table(actions: list[Members], lacks: str) -> None:
     with pytest.raises(DamagedError, match=f"has no {lacks} action"):
         snapshot_of(commits(actions))
+
+
+def test_metadata_without_a_schema_count_for_nothing_once_they_are_replaced() -> None:
+    without = metadata()
+    del without["metaData"]["schemaString"]
+    files = commits([PROTOCOL, without], [metadata(), add("a")])
+    assert snapshot_of(files).metadata.schema_text == metadata()["metaData"]["schemaString"]
+    with pytest.raises(
+        InvalidError, match="version 0 of the table has no schema: its metaData has no schemaString"
+    ):
+        snapshot_of(files, 0)
 
 
 def test_compacted_commits_of_the_specification() -> None:

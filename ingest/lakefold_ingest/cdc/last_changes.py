@@ -11,10 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import RANK, Events, is_text, mask
-from lakefold_ingest.merge.batch_keys import ABSENT, BatchKeys, check_orders, comparable, missing_values
+from lakefold_ingest.merge.batch_keys import (
+    ABSENT,
+    BatchKeys,
+    as_stored,
+    check_orders,
+    comparable,
+    missing_values,
+    note_empty_keys,
+)
 from lakefold_ingest.merge.clauses import check_not_nested
 from lakefold_ingest.merge.merge_batch import MergeBatch
-from lakefold_ingest.rows.fitting import Fitting, fit, plain_field
+from lakefold_ingest.rows.fitting import Fitting, fit
 from lakefold_ingest.rows.json_values import is_json
 from lakefold_ingest.rows.row_faults import RowFaults, check_values
 from lakefold_table.errors import InvalidError
@@ -125,17 +133,13 @@ def last_changes(
     events = _with_json(events, fitting.schema)
     _check(events, keys, kept, fitting.schema, chosen, faults)
     chosen = np.setdiff1d(chosen, faults.rows)
-    named = [plain_field(table.field(name)) for name in keys]
-    key_rows = pa.table(
-        [events.rows.column(field.name).take(pa.array(chosen)).cast(field.type) for field in named],
-        schema=pa.schema(named),
-    )
+    key_rows = as_stored(events.rows.select(keys).take(pa.array(chosen)), keys, table)
     by_key = BatchKeys(key_rows, where)
     order = _with_tombstones(events.order.take(pa.array(chosen)), events.tombstones[chosen], by_key.numbers)
     last = by_key.last_rows(order)
     deletes = events.is_delete[chosen[last]]
     last = np.concatenate([last[~deletes], last[deletes]])
-    kept_order = _in_types(order.select(kept), table)
+    kept_order = as_stored(order, kept, table)
     written, earlier = _written(events, chosen, last[: np.count_nonzero(~deletes)], by_key, order, kept_order)
     fitted = pa.Table.from_batches([fitting.apply(part) for part in written.to_batches()], fitting.schema)
     is_partial = len(kept) < len([name for name in events.order.column_names if name != RANK])
@@ -208,13 +212,6 @@ def _fitting(events: Events, chosen: Indices, needed: list[str], table: pa.Schem
     return type(fitting)(fitting.schema, indices)
 
 
-def _in_types(order: pa.Table, table: pa.Schema) -> pa.Table:
-    fields = [plain_field(table.field(name)) for name in order.column_names]
-    columns = [order.column(field.name).cast(field.type) for field in fields]
-    # Values that order events have been checked, but a tombstone may have none.
-    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in fields]))  # noqa: FBT003 - pyarrow takes it by position
-
-
 def _with_tombstones(order: pa.Table, tombstones: NDArray[np.bool_], numbers: NDArray[np.int64]) -> pa.Table:
     """Returns the order with a tombstone right after the event of its key that is before it in the batch.
 
@@ -258,3 +255,4 @@ def _check(
         rows = chosen if field.name in keys else dated if field.name in kept else written
         column = events.rows.column(field.name).take(pa.array(rows)).combine_chunks()
         check_values(column, rows, field, faults)
+    note_empty_keys(events.rows, keys, columns, chosen, faults)

@@ -35,10 +35,7 @@ def check_partition_columns(names: Sequence[str], columns: pa.Schema) -> None:
 
 
 def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Yields the rows of each partition, without the partition columns.
-
-    Raises `InvalidError` if a value can't be that of a partition.
-    """
+    """Yields the rows of each partition, without the partition columns."""
     others = [name for name in rows.schema.names if name not in names]
     if not names:
         yield (), rows
@@ -59,36 +56,22 @@ def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values
     for start, end in zip(starts.tolist(), ends, strict=True):
         first = int(order[start])
         values = tuple(
-            value_text(rows.column(name)[first].as_py(), rows.schema.field(name))
-            if name in rows.schema.names
-            else None
+            value_text(rows.column(name)[first].as_py()) if name in rows.schema.names else None
             for name in names
         )
         kept = rows.select(others)
         yield values, kept if len(starts) == 1 else kept.take(pa.array(order[start:end]))
 
 
-def value_text(value: Any, field: pa.Field) -> str | None:  # noqa: ANN401 - a value of a column
-    """Returns a value of a partition column as the log has it, None for null.
-
-    The log has null in place of an empty text, as Delta's protocol says. Raises `InvalidError` if the column
-    does not allow null.
-    """
-    text = _text(value)
-    if not text and value is not None and not field.nullable:
-        hint = "Delta stores an empty value of a partition column as null: give such rows another value"
-        raise InvalidError("a value is empty, and the column is not nullable", where=field.name, hint=hint)
-    return text or None
-
-
-def _text(value: Any) -> str | None:  # noqa: ANN401 - a value of a column
+def value_text(value: Any) -> str | None:  # noqa: ANN401 - a value of a column
+    """Returns a value of a partition column as the log has it, None for null and for an empty value."""
     match value:
         case None:
             return None
         case bool():
             return "true" if value else "false"
         case bytes():
-            return value.decode("latin-1")
+            return value.decode() or None
         case Decimal():
             return f"{value:f}"
         case dt.datetime():
@@ -99,4 +82,4 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - a value of a column
         case float():
             return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), repr(value))
         case _:
-            return str(value)
+            return str(value) or None

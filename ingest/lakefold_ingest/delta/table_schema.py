@@ -1,4 +1,7 @@
-"""The columns of a Delta table as batches are fitted to them: with the lengths that texts may have."""
+"""The columns of a Delta table as batches are fitted to them: with the lengths that texts may have.
+
+Partition columns are marked, since the log has their values.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.rows.log_values import field_in_log
 from lakefold_ingest.rows.text_lengths import limited_field
 from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_reader.delta.schema import schema_of
@@ -19,7 +23,9 @@ if TYPE_CHECKING:
 
 def table_schema(metadata: TableMetadata) -> pa.Schema:
     """Returns the columns of a table. Raises as `schema_of`."""
-    return pa.schema([_limited(column) for column in schema_of(metadata.schema_text).columns])
+    columns = map(_limited, schema_of(metadata.schema_text).columns)
+    partitions = frozenset(metadata.partition_columns)
+    return pa.schema([field_in_log(field) if field.name in partitions else field for field in columns])
 
 
 def check_text_types(metadata: TableMetadata, where: str) -> None:

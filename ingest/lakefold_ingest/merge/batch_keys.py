@@ -5,7 +5,8 @@ values are numbered, and the numbers of a row are joined column by column, so th
 larger than the square of the number of rows.
 
 Keys must be comparable: a null is equal to nothing, and neither is NaN. Both are errors in a batch. A row of
-the table that has one of them in its key is matched by no row. -0.0 and 0.0 are one key.
+the table that has one of them in its key is matched by no row. -0.0 and 0.0 are one key. Keys are compared as
+the table keeps them (`as_stored`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from lakefold_ingest.rows.fitting import Fitting, plain_field
+from lakefold_ingest.rows.log_values import is_in_log
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_table.errors import InvalidError, OptionName
 
@@ -26,11 +29,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lakefold_ingest.rows.row_faults import RowFaults
+
     Indices = NDArray[np.int64]
 
 ABSENT = -1
 EXAMPLES = 3
 """How many keys or rows an error shows."""
+EMPTY = "an empty value (Delta stores it as null in a partition column)"
+"""What a key is that the table keeps as null."""
 KEY, ORDER = "key", OptionName("order_by")
 """What a column without nulls is for."""
 _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -156,10 +163,39 @@ class BatchKeys:
         return distinct, joined.astype(np.int64)
 
 
-def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Sequence[str], where: str) -> None:
+def as_stored(rows: pa.Table, names: Sequence[str], table: pa.Schema) -> pa.Table:
+    """Returns columns of rows as a table with the schema `table` keeps them; there may be nulls.
+
+    So they have its types, texts have the spaces of `char(n)`, and empty values are null that a partition
+    column has as null. Raises `InvalidError` if a value doesn't fit.
+    """
+    kinds = pa.schema([plain_field(table.field(name)).with_nullable(True) for name in names])  # noqa: FBT003 - pyarrow takes it by position
+    fitting = Fitting(kinds, tuple(range(len(kinds))))
+    return pa.Table.from_batches([fitting.apply(part) for part in rows.select(names).to_batches()], kinds)
+
+
+def note_empty_keys(
+    rows: pa.Table, keys: Sequence[str], table: pa.Schema, chosen: Indices, faults: RowFaults
+) -> None:
+    """Notes those of the `chosen` rows without faults whose keys the table keeps as null."""
+    for name in keys:
+        if is_in_log(table.field(name)):
+            left = np.setdiff1d(chosen, faults.rows)
+            stored = as_stored(rows.select([name]).take(pa.array(left)), [name], table)
+            faults.add(left[missing_values(stored.column(name))], name, f"the key has {EMPTY}")
+
+
+def check_present(
+    rows: pa.Table,
+    columns: Sequence[str],
+    role: str,
+    keys: Sequence[str],
+    where: str,
+    value: str = "no value (null or NaN)",
+) -> None:
     """Raises `BadKeysError` if one of these columns has nulls or NaN. `role` says what they are.
 
-    `rows` is the batch; the error shows the `keys` of some of its rows.
+    `rows` is the batch; the error shows the `keys` of some of its rows. `value`: what the rows have there.
     """
     if role == ORDER:
         check_orders(rows.select(columns).schema)
@@ -174,7 +210,7 @@ def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Seque
             (
                 "the ",
                 role,
-                f" column {name} has no value (null or NaN) in {missing.size} rows of the batch, ",
+                f" column {name} has {value} in {missing.size} rows of the batch, ",
                 f"such as row {missing[0]} ({_shown(examples[0])})",
             ),
             columns=[name],

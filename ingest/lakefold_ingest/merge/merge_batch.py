@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.merge.batch_keys import KEY, ORDER, BatchKeys, check_present, missing_values
+from lakefold_ingest.merge.batch_keys import (
+    EMPTY,
+    KEY,
+    ORDER,
+    BatchKeys,
+    check_present,
+    missing_values,
+    note_empty_keys,
+)
 from lakefold_ingest.rows.fitting import Fitting, fit
 from lakefold_ingest.rows.row_faults import RowFaults, faults_of
 
@@ -47,6 +55,7 @@ def merge_batch(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> M
     check_present(rows, merge.keys, KEY, merge.keys, where)
     check_present(rows, merge.order_by, ORDER, merge.keys, where)
     fitted = pa.Table.from_batches([fitting.apply(batch) for batch in stored.to_batches()], fitting.schema)
+    check_present(fitted, merge.keys, KEY, merge.keys, where, EMPTY)
     keys = BatchKeys(fitted.select(merge.keys), where)
     if merge.needs_one_row and not merge.order_by:
         keys.check_unique()
@@ -70,6 +79,7 @@ def merge_faults(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> 
         for name in names:
             missing = np.flatnonzero(missing_values(rows.column(name)))
             faults.add(missing, name, f"the {role} column has no value (null or NaN)")
+    note_empty_keys(rows, merge.keys, fitting.schema, np.arange(rows.num_rows), faults)
     return faults
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lakefold_ingest.rows.json_values import check_depth
+from lakefold_ingest.rows.log_values import as_in_log
 from lakefold_ingest.rows.text_lengths import limited
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
@@ -223,7 +224,7 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         hint = "correct or leave out such rows: no Lance client could read the column"
         raise InvalidError("a text is not UTF-8", where=field.name, hint=hint)
     check_depth(converted, field)
-    converted = limited(_aligned(converted), field, field.name)
+    converted = as_in_log(limited(_aligned(converted), field, field.name), field)
     path = _null_at(converted, field, field.name)
     if path:
         hint = "leave out such rows, or give them a value"

@@ -143,10 +143,13 @@ def faults_of(batch: pa.RecordBatch, fitting: Fitting) -> RowFaults:
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """Returns each row as a JSON object. Values that JSON doesn't have are texts; bytes are read as UTF-8."""
+    """Returns each row as a JSON object. Values that JSON doesn't have are texts; bytes are read as UTF-8.
+
+    If Python lacks a value (a time after the year 9999, a text that is not UTF-8), times are numbers.
+    """
     try:
         values = rows.to_pylist()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         values = rows.cast(
             pa.schema([field.with_type(_as_bytes(field.type)) for field in rows.schema])
         ).to_pylist()
@@ -154,11 +157,13 @@ def row_texts(rows: pa.Table) -> list[str]:
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Returns the type with bytes instead of texts, which need not be UTF-8."""
+    """Returns the type with bytes instead of texts, which need not be UTF-8, and numbers instead of times."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return pa.int32() if pa.types.is_date32(kind) else pa.int64()
     return pa.binary() if pa.types.is_string(kind) or pa.types.is_large_string(kind) else kind
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefold_table.delta.predicates.file_values import NULL_PARTITION
-from lakefold_table.delta.table_features.partition_values import value_to_read
+from lakefold_table.delta.table_features.partition_values import is_null, value_to_read
 from lakefold_table.delta.table_features.property_values import SHOWN
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Arr
     Raises `ValueError` if the text is no value of the column's type.
     """
     field = column.field
-    if text is None or text == NULL_PARTITION or (not text and not pa.types.is_binary(field.type)):
+    if text is None or is_null(text, column.kind):
         return pa.nulls(rows, field.type)
     full = text if column.char_length is None else text.ljust(column.char_length)
     value = value_to_read(full, column.type_name)

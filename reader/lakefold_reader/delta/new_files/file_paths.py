@@ -7,7 +7,7 @@ import string
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.paths import encode_percent
-from lakefold_table.delta.predicates.file_values import NULL_PARTITION
+from lakefold_table.delta.table_features.partition_values import NULL_PARTITION
 from lakefold_table.delta.table_features.property_values import number_of
 
 if TYPE_CHECKING:

@@ -41,11 +41,14 @@ class FileFormat:
 
 @action
 class TableMetadata:
-    """The metadata of a table. `schema_text`: the schema as JSON; `configuration`: the table's properties."""
+    """The metadata of a table. `schema_text`: the schema as JSON; `configuration`: the table's properties.
+
+    The text is empty if there is no schema yet, as delta-spark allows (Delta fact 2.8).
+    """
 
     NAME: ClassVar = "metaData"
     id: str = member("id", TEXT)
-    schema_text: str = member("schemaString", TEXT)
+    schema_text: str = member("schemaString", TEXT, default="")
     file_format: FileFormat = member(
         "format", struct_of(FileFormat, "an object"), default=FileFormat(), required=True, at=3
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_table.delta.json_text import is_long, parse_object
 from lakefold_table.delta.record_counts import statistics_members
 from lakefold_table.delta.table_features.columns import PHYSICAL_NAME, all_columns
-from lakefold_table.delta.table_features.partition_values import BITS, value_of
+from lakefold_table.delta.table_features.partition_values import BITS, is_null, value_of
 from lakefold_table.delta.table_features.simple_types import arrow_type, decimal_digits
 from lakefold_table.values import value
 
@@ -117,8 +117,8 @@ def arrow_column(column: TypedColumn, files: Sequence[AddFile]) -> Any:  # noqa:
 
 
 def _partition(text: str | None, kind: str) -> Any | None:  # noqa: ANN401 - a value as `_value` takes it
-    """Returns a partition's value, which is text in the log; empty text is null."""
-    return value_of(text, kind) if text else None
+    """Returns a partition's value, which is text in the log."""
+    return None if text is None or is_null(text, kind) else value_of(text, kind)
 
 
 def _column(field: Mapping[str, Any], *, maps: bool) -> TypedColumn:

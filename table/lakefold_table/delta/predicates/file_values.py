@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.json_text import is_long
 from lakefold_table.delta.record_counts import statistics_members
+from lakefold_table.delta.table_features.partition_values import NULL_PARTITION, has_any_text
 from lakefold_table.delta.table_features.text_types import above, is_char
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ Value = Any
 """A value that can be compared with others of its column."""
 INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 TIMES: Final = ("date", "timestamp", "timestamp_ntz")
-NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _STATS_STEP: Final = dt.timedelta(milliseconds=1)
 """How much the largest time may be above the one in the statistics, which have milliseconds."""
 
@@ -74,10 +74,11 @@ class FileValues:
         if values is None or name not in values:
             return False, None
         text = values[name]
-        if text == "" and self._types[name] == "binary":
-            # Some clients mean no bytes by it, others null.
+        kind = self._types[name]
+        if (text == "" and kind == "binary") or (text == NULL_PARTITION and not has_any_text(kind)):
+            # Clients read it differently: as null, as no bytes, or not at all.
             return False, None
-        return True, None if text in ("", NULL_PARTITION) else text
+        return True, text or None
 
     def _stats(self) -> dict[str, Any]:
         if self._parsed is None:

@@ -19,7 +19,7 @@ from lakefold_table.delta.actions.table_actions import (
     TableProtocol,
 )
 from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.layered_map import MapChanges
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.delta.actions.table_actions import Action
 
+_NO_SCHEMA = "have its writer give it columns, or read a version that has some"
 _HINT = "its writer has to follow Delta's protocol: restore the table to a version before"
 
 
@@ -105,11 +106,17 @@ class Reconciliation:
             self._put(action)
 
     def snapshot(self, version: int, where: str = "") -> DeltaSnapshot:
-        """Returns the actions in force as this version. Raises `DamagedError` if it lacks a schema."""
+        """Returns the actions in force as this version.
+
+        Raises `DamagedError` if it has no metadata, `InvalidError` if these have no schema.
+        """
         if self._protocol is None or self._metadata is None:
             lacking = "protocol" if self._protocol is None else "metaData"
             message = f"the log up to version {version} has no {lacking} action"
             raise DamagedError(message, where=where, hint=_HINT)
+        if not self._metadata.schema_text:
+            message = f"version {version} of the table has no schema: its metaData has no schemaString"
+            raise InvalidError(message, where=where, hint=_NO_SCHEMA)
         return DeltaSnapshot(
             version,
             self._protocol,

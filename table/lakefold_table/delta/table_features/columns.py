@@ -103,6 +103,8 @@ def part_in(part: str, member: str) -> str:
 
 def _fields(metadata: TableMetadata) -> list[Any]:
     where = "schemaString"
+    if not metadata.schema_text:
+        raise DamagedError("schemaString is missing", where=where, hint=_HINT)
     schema = parse_object(metadata.schema_text.encode(), where)
     fields = schema.get("fields")
     if schema.get("type") != "struct" or not isinstance(fields, list):

@@ -12,11 +12,14 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.table_features.simple_types import decimal_digits
+from lakefold_table.delta.table_features.text_types import is_char
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Null in the name of a partition's folder. In the log it is a text like others (Delta fact 8.7)."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _NO_NUMBER: Final = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
@@ -38,6 +41,19 @@ _EXACT: Final = Context(prec=100)
 def fits_type(text: str | None, kind: str) -> bool:
     """Returns whether a partition's value is one of a column of this type. Null and the empty text are."""
     return not text or value_of(text, kind) is not None
+
+
+def is_null(text: str | None, kind: str) -> bool:
+    """Returns whether a partition's value is null: so is an empty text, of any type (Delta fact 8.7).
+
+    A type that has not all texts as its values has one more for null, which Spark's casts make of it.
+    """
+    return not text or (text == NULL_PARTITION and not has_any_text(kind))
+
+
+def has_any_text(kind: str) -> bool:
+    """Returns whether each text is a value of this type."""
+    return kind in ("string", "binary") or is_char(kind)
 
 
 def value_of(text: str, kind: str) -> Any | None:  # noqa: ANN401 - a value that Arrow takes
@@ -91,7 +107,7 @@ def _boolean(text: str) -> bool | None:
 
 def _binary(text: str) -> bytes | None:
     try:
-        return text.encode("latin-1")
+        return text.encode()
     except UnicodeEncodeError:
         return None
 
