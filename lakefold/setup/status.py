@@ -70,7 +70,8 @@ def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
     A committer creates all topics together. So the name is wrong if another of the topics exists, or if it
     is not the default name. A topic that this user may not describe isn't listed either.
     """
-    from lakefold_log.client.topics import MissingTopicError, describe
+    from lakefold_log.client.failures import MissingTopicError
+    from lakefold_log.client.topics import describe
 
     name = settings.transactions_topic
     others = {settings.outcomes_topic, settings.dead_letters_topic}

@@ -12,7 +12,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_log.client.topics import MissingTopicError, describe
+from lakefold_log.client.failures import MissingTopicError
+from lakefold_log.client.topics import describe
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_table.errors import LakefoldError
 

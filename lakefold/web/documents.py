@@ -15,7 +15,8 @@ from lakefold.reading.refs import refs_document
 from lakefold.web.evidence import evidence_document
 from lakefold.web.tables import consumers_of, is_small, policy_in
 from lakefold_log.client.admin import Admin
-from lakefold_log.client.topics import MissingTopicError, describe, watermarks
+from lakefold_log.client.failures import MissingTopicError
+from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_reader.as_json import iso, plain_history, plain_kept, plain_table
 from lakefold_reader.consumers.expire_versions import plan

@@ -11,8 +11,8 @@ import pytest
 
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.failures import MissingTopicError
 from lakefold_log.client.topic_names import Topics
-from lakefold_log.client.topics import MissingTopicError
 from lakefold_log.codec.claims import FOLDER
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes

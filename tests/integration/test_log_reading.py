@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from lakefold_log.client.topics import MissingTopicError, describe, ensure_topics
+from lakefold_log.client.failures import MissingTopicError
+from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.errors import InvalidError, StopError

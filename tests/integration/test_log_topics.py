@@ -13,9 +13,10 @@ from confluent_kafka.admin import NewTopic
 
 from lakefold.local import broker
 from lakefold_log.client.admin import Admin, KafkaConfig, cluster_id
+from lakefold_log.client.failures import MissingTopicError
 from lakefold_log.client.requests import Watermarks, settings_of
 from lakefold_log.client.topic_names import Topics
-from lakefold_log.client.topics import MissingTopicError, describe, ensure_topics, watermarks
+from lakefold_log.client.topics import describe, ensure_topics, watermarks
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import InvalidError, RetryError, StopError
@@ -113,10 +114,11 @@ def test_outcomes_need_as_many_partitions(bootstrap: str, topic_names: TopicName
     assert "--partitions 3" in caught.value.hint
 
 
-def test_more_replicas_than_brokers_is_refused(bootstrap: str, topic_names: TopicNames) -> None:
+def test_more_replicas_than_brokers_are_waited_for(bootstrap: str, topic_names: TopicNames) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
-        ensure_topics(patient_admin(KafkaConfig(bootstrap)), topics, replication=3)
+    with pytest.raises(RetryError, match="INVALID_REPLICATION_FACTOR") as caught:
+        ensure_topics(patient_admin(KafkaConfig(bootstrap)), topics, replication=3, wait_s=0.5)
+    assert "live brokers" in caught.value.hint
 
 
 def test_without_a_number_of_replicas_the_brokers_default_counts(
@@ -128,8 +130,8 @@ def test_without_a_number_of_replicas_the_brokers_default_counts(
     topics = Topics("transactions", "outcomes", "dead-letters")
     with broker.Broker(tmp_path) as running:
         admin = patient_admin(KafkaConfig(running.bootstrap_servers))
-        with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
-            ensure_topics(admin, topics)
+        with pytest.raises(RetryError, match="INVALID_REPLICATION_FACTOR"):
+            ensure_topics(admin, topics, wait_s=0.5)
         assert ensure_topics(admin, topics, replication=1).partitions == 1
 
 

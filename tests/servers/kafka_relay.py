@@ -1,8 +1,9 @@
 """A relay between clients and a real Kafka broker, which cuts a connection at the n-th request of a kind.
 
-It reads the frames of Kafka's protocol (https://kafka.apache.org/protocol: a size, then the api key, the api
-version and the correlation id of a request, or the correlation id of an answer) and changes nothing in them:
-the broker advertises the relay's port itself.
+It can also answer a request itself, as a broker would that is not ready. It reads the frames of Kafka's
+protocol (https://kafka.apache.org/protocol: a size, then the api key, the api version and the correlation id
+of a request, or the correlation id of an answer) and changes nothing in them: the broker advertises the
+relay's port itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lakefold.local.ports import free_port
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
     from typing import Self
 
 _LISTENERS = """
@@ -83,6 +85,8 @@ class KafkaRelay:
         self._cut: Cut | None = None
         self.happened = 0
         self._open: set[_Connection] = set()
+        # Answers a frame in the broker's place, or returns None.
+        self.instead: Callable[[bytes], bytes | None] = lambda _: None
 
     def plan(
         self, cut: Cut | None, *, always: Kind | None = None, moment: CutMoment = CutMoment.AFTER
@@ -170,7 +174,10 @@ class _Connection:
                 return
             if method is not None:
                 self._planned[correlation] = method
-            self._broker.sendall(frame)
+            if (answer := self._relay.instead(frame)) is not None:
+                self._client.sendall(answer)
+            else:
+                self._broker.sendall(frame)
 
     def _answers(self) -> None:
         while True:
@@ -181,6 +188,21 @@ class _Connection:
             self._client.sendall(frame[: len(frame) // 2] if method is CutMoment.HALF else frame)
             if method is CutMoment.HALF:
                 return
+
+
+def refused_topic(frame: bytes, code: int) -> bytes | None:
+    """Returns the answer of a broker that refuses to create a topic; None if the frame asks for no topic.
+
+    The client library sends this request up to version 4, whose first field is a list of topics.
+    """
+    api_key, _, correlation, client = struct.unpack_from(">hhih", frame, 4)
+    if api_key != Kind.CREATE_TOPICS:
+        return None
+    at = 4 + struct.calcsize(">hhih") + client + 4
+    (size,) = struct.unpack_from(">h", frame, at)
+    name = frame[at : at + 2 + size]
+    body = struct.pack(">iii", correlation, 0, 1) + name + struct.pack(">hh", code, -1)
+    return struct.pack(">i", len(body)) + body
 
 
 def _frame(source: socket.socket) -> bytes:

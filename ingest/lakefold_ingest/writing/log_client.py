@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.writing.sent_batches import QUIET_S, SentBatch, TableWaiter, Unanswered
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import MissingTopicError, describe
+from lakefold_log.client.failures import MissingTopicError
+from lakefold_log.client.topics import describe
 from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer

@@ -1,7 +1,6 @@
-"""Configures every client of the cluster and maps its errors to those of Lakefold.
+"""Configures every client of the cluster, and asks the brokers what is asked of no topic in particular.
 
-Users pass librdkafka's own options; those that correctness depends on are fixed here and can't be set. Kafka
-has some 150 error codes; callers need to know which of four things to do.
+Users pass librdkafka's own options; those that correctness depends on are fixed here and can't be set.
 """
 
 from __future__ import annotations
@@ -10,26 +9,35 @@ import copy
 import threading
 import time
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from lakefold_log.client.admin_client import KeptClient
 from lakefold_log.client.connecting import ConnectionProbe
 from lakefold_log.client.consumer_pool import ConsumerPool
 from lakefold_log.client.error_codes import Local
+from lakefold_log.client.failures import (
+    BROKER_HINT,
+    MissingTopicError,
+    UnknownAnswerError,
+    error_of,
+    kafka_error,
+)
 from lakefold_log.client.java_options import java_option
-from lakefold_log.client.rights import REFUSALS, Right, hint, lacking
-from lakefold_table.errors import FencedError, InvalidError, LakefoldError, OptionName, RetryError, StopError
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_table.errors import InvalidError, OptionName, RetryError
 from lakefold_table.new_threads import check_room, no_threads, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from confluent_kafka.admin import ClusterMetadata
+
+    from lakefold_log.client.rights import Right
 
 T = TypeVar("T")
 Option = str | int | float | bool
@@ -75,44 +83,10 @@ _ADMIN_TUNED: Mapping[str, Option] = {"topic.metadata.refresh.interval.ms": 5000
 _CLIENT_THREADS = 8
 """More threads than a client starts at once. If librdkafka (2.16) can't start one, it ends the process."""
 _PAUSE_S: Final = 0.05
+_ASK_AGAIN_S: Final = 0.02
+_MAX_PAUSE_S: Final = 0.32
+_MISSING_HINT: Final = "start a committer first, it creates topics"
 
-_FENCED = frozenset(
-    {
-        Local.FENCED,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.FENCED_INSTANCE_ID,
-    },
-)
-_REFUSED_FOR_GOOD = frozenset(
-    {
-        Local.INVALID_ARG,
-        Local.UNKNOWN_TOPIC,
-        Local.UNKNOWN_PARTITION,
-        Local.AUTHENTICATION,
-        Local.UNSUPPORTED_FEATURE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.OFFSET_METADATA_TOO_LARGE,
-        KafkaError.INVALID_CONFIG,
-        KafkaError.INVALID_PARTITIONS,
-        KafkaError.INVALID_REPLICATION_FACTOR,
-        KafkaError.INVALID_TRANSACTION_TIMEOUT,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError.ILLEGAL_SASL_STATE,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        *REFUSALS,
-    },
-)
-_NO_ANSWER = frozenset({Local.TIMED_OUT, Local.TRANSPORT, Local.ALL_BROKERS_DOWN})
-_BROKER_HINT = (
-    "check that a broker runs there (`lakefold up` starts a local one), and that security.protocol is the "
-    "protocol of its listener"
-)
 NO_GROUP = "lakefold-reader"
 """The group id of consumers that are in no group: the client library requires one.
 
@@ -167,54 +141,6 @@ class KafkaConfig:
         return {**_DEFAULTS, **(tuned or {}), **own, **servers, **fixed}
 
 
-def error_of(
-    error: KafkaError, doing: str, where: str = "", *, rights: Sequence[Right] = ()
-) -> LakefoldError:
-    """Returns the Lakefold error for a Kafka error that happened while `doing` something.
-
-    A fenced or otherwise fatal client must stop; what the broker refuses permanently is invalid; everything
-    else may pass, so an unknown code is never taken for a refusal. `rights` are those that `doing` needs; if
-    a right is missing, the error names it.
-    """
-    if lacks := lacking(error.code(), rights):
-        text = f"{doing}: this user lacks the right {' or '.join(map(str, lacks))} ({error.name()})"
-        return InvalidError(text, where=where, hint=hint(lacks))
-    text = f"{doing}: {error.str()} ({error.name()})"
-    if error.code() in _FENCED:
-        return FencedError(
-            text, where=where, hint="another process took over, or the broker removed this one"
-        )
-    if error.code() in _REFUSED_FOR_GOOD:
-        return InvalidError(
-            text, where=where, hint="see the kafka options, the topic's settings and the ACLs"
-        )
-    if error.fatal():
-        return StopError(
-            text, where=where, hint="this client can't be used any more: start the process again"
-        )
-    return RetryError(text, where=where, hint=_BROKER_HINT)
-
-
-def kafka_error(caught: KafkaException) -> KafkaError:
-    """Returns the error inside an exception of the client library."""
-    error = caught.args[0]
-    if not isinstance(error, KafkaError):
-        return KafkaError(Local.FAIL, str(error))
-    return error
-
-
-@contextmanager
-def kafka_errors(doing: str, where: str = "", *, rights: Sequence[Right] = ()) -> Iterator[None]:
-    """Raises the client library's exceptions as Lakefold's; `where` names brokers, a topic or a position.
-
-    `rights`: see `error_of`.
-    """
-    try:
-        yield
-    except KafkaException as caught:
-        raise error_of(kafka_error(caught), doing, where, rights=rights) from caught
-
-
 @contextmanager
 def client_set_up(where: str) -> Iterator[None]:
     """Does the same as `kafka_errors`, while a client is created.
@@ -262,18 +188,58 @@ class Admin:
         other.timeout_s = timeout_s
         return other
 
-    def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
-        """Waits for a future of the client and returns its result, within the time limit of a request.
+    def patiently(
+        self,
+        ask: Callable[[], T],
+        request: Request,
+        doing: str,
+        where: str = "",
+        *,
+        rights: Sequence[Right] = (),
+        passing_s: float | None = None,
+        missing_s: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> T:
+        """Returns what `ask` returns, and asks again while the brokers answer with a state that passes.
 
-        `rights`: see `error_of`.
+        It does so for `passing_s` seconds (None: the time limit of a request), and for `missing_s` (None: as
+        long) if they don't know the topic. Then it raises `RetryError`, or `MissingTopicError`. It raises
+        `RetryError` as well if `stop` is set meanwhile, and at once the error for what does not pass (see
+        `error_of`).
         """
-        with kafka_errors(doing, self.config.bootstrap_servers, rights=rights):
-            return self.result(future, doing)
+        stop = threading.Event() if stop is None else stop
+        patience_s = max(self.timeout_s, missing_s or 0.0) if passing_s is None else passing_s
+        began, pause_s = time.monotonic(), _ASK_AGAIN_S
+        while True:
+            try:
+                return ask()
+            except UnknownAnswerError:
+                if time.monotonic() - began >= patience_s:
+                    raise
+            except KafkaException as caught:
+                error = kafka_error(caught)
+                meaning = meaning_of(error, request)
+                is_missing = meaning is Meaning.MISSING
+                limit_s = missing_s if is_missing and missing_s is not None else patience_s
+                is_late = time.monotonic() - began >= limit_s
+                if is_missing and is_late:
+                    raise MissingTopicError(
+                        "the topic does not exist", where=where, hint=_MISSING_HINT
+                    ) from caught
+                if is_late or meaning not in {Meaning.PASSING, Meaning.MISSING}:
+                    raise error_of(error, request, doing, where, rights=rights) from caught
+            if stop.wait(pause_s):
+                raise RetryError(f"{doing}: stopped while waiting", where=where)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            # A leader that the client remembers may be a former one.
+            with suppress(KafkaException):
+                self.client.list_topics(timeout=self.timeout_s)
 
     def result(self, future: Future[T], doing: str) -> T:
-        """Does the same as `answer`, but raises an error of the brokers as the client library's exception.
+        """Waits for a future of the client and returns its result, within the time limit of a request.
 
-        Raises `RetryError` if no broker answers in time. Raises `InvalidError` as soon as it is clear that
+        Raises an error of the brokers as the client library's exception, for `patiently` to judge. Raises
+        `RetryError` if no broker answers in time. Raises `InvalidError` as soon as it is clear that
         no broker ever will: they refuse this user, or this machine doesn't trust their certificates.
         """
         deadline = time.monotonic() + self.timeout_s + 1
@@ -287,8 +253,11 @@ class Admin:
         try:
             result = future.result()
         except KafkaException as caught:
-            if kafka_error(caught).code() in _NO_ANSWER:
+            error = kafka_error(caught)
+            if meaning_of(error, Request.CLUSTER) is Meaning.UNANSWERED:
                 raise self.no_answer(doing, probe) from caught
+            if not self._was_answered and meaning_of(error, Request.CONNECTION) is Meaning.REFUSED:
+                raise error_of(error, Request.CONNECTION, doing, self.config.bootstrap_servers) from caught
             self._was_answered = True
             raise
         self._was_answered = True
@@ -308,8 +277,9 @@ class Admin:
                 return ask(consumer)
         except KafkaException as caught:
             error = kafka_error(caught)
-            if error.code() in _NO_ANSWER:
-                raise error_of(error, doing, self.config.bootstrap_servers) from caught
+            if meaning_of(error, Request.LIST_OFFSETS) is Meaning.UNANSWERED:
+                where = self.config.bootstrap_servers
+                raise error_of(error, Request.LIST_OFFSETS, doing, where) from caught
             raise
 
     def no_answer(self, doing: str, probe: ConnectionProbe | None = None) -> RetryError:
@@ -317,20 +287,28 @@ class Admin:
         message = f"{doing}: no answer within {self.timeout_s:g} s"
         if probe is not None and probe.last:
             message = f"{message}: {probe.last}"
-        return RetryError(message, where=self.config.bootstrap_servers, hint=_BROKER_HINT)
+        return RetryError(message, where=self.config.bootstrap_servers, hint=BROKER_HINT)
 
     def cluster_id(self) -> str:
         """Returns the cluster's id. Raises `RetryError` if no broker answers in time, or none is alive."""
-        cluster = self.answer(self._ask_for_cluster(), "no broker answers")
-        # The library declares it as always None.
-        cluster_id: object = cluster.cluster_id
-        if not cluster.brokers or not isinstance(cluster_id, str):
-            raise RetryError("the cluster has no live broker yet", where=self.config.bootstrap_servers)
-        return cluster_id
+        return str(self._cluster("no broker answers").cluster_id)
 
     def broker_count(self) -> int:
         """Returns how many brokers the cluster has now. Raises `RetryError` if none answers in time."""
-        return len(self.answer(self._ask_for_cluster(), "count the brokers").brokers)
+        return len(self._cluster("count the brokers").brokers)
+
+    def _cluster(self, doing: str) -> ClusterMetadata:
+        where = self.config.bootstrap_servers
+
+        def ask() -> ClusterMetadata:
+            cluster = self.result(self._ask_for_cluster(), doing)
+            # The library declares it as always None.
+            cluster_id: object = cluster.cluster_id
+            if not cluster.brokers or not isinstance(cluster_id, str):
+                raise UnknownAnswerError("the cluster has no live broker yet", where=where)
+            return cluster
+
+        return self.patiently(ask, Request.CLUSTER, doing, where)
 
     def _ask_for_cluster(self) -> Future[ClusterMetadata]:
         """Requests the cluster's brokers without waiting, in a thread.

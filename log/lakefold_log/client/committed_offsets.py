@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import Consumer, KafkaError
-
-from lakefold_log.client.admin import Admin, error_of, kafka_errors
+from lakefold_log.client.failures import error_of, kafka_errors
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.requests import checked_commits
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_table.errors import RetryError
@@ -20,7 +19,9 @@ from lakefold_table.errors import RetryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import Consumer, TopicPartition
+
+    from lakefold_log.client.admin import Admin
 
 _PAUSE_S: Final = 0.02
 # If the brokers refuse the group there is no answer, only an event of the client: so the first tries are
@@ -79,7 +80,7 @@ def _read(
 def _answer(
     consumer: Consumer, group: str, partitions: Sequence[TopicPartition], timeout_s: float, where: str
 ) -> list[TopicPartition]:
-    with kafka_errors(f"read the offsets of group {group}", where):
+    with kafka_errors(Request.COMMITTED_OFFSETS, f"read the offsets of group {group}", where):
         answer = list(consumer.committed(list(partitions), timeout=timeout_s))
     checked_commits(partitions, answer)
     return answer
@@ -90,13 +91,14 @@ def _check_settled(group: str, answer: Sequence[TopicPartition]) -> None:
         if partition.error is not None:
             where = f"{partition.topic}/{partition.partition}"
             rights = (*on_group("Describe", group), *on_topics("Describe", partition.topic))
-            raise error_of(partition.error, f"read the offset of group {group}", where, rights=rights)
+            doing = f"read the offset of group {group}"
+            raise error_of(partition.error, Request.COMMITTED_OFFSETS, doing, where, rights=rights)
 
 
 def _check_allowed(consumer: Consumer, group: str, where: str) -> None:
     """Raises `InvalidError` if the brokers refuse to name the group's coordinator; else pauses briefly."""
     event = consumer.poll(_PAUSE_S)
     error = None if event is None else event.error()
-    if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+    if error is not None and meaning_of(error, Request.COMMITTED_OFFSETS) is Meaning.RIGHT:
         doing = f"read the offsets of group {group}"
-        raise error_of(error, doing, where, rights=on_group("Describe", group))
+        raise error_of(error, Request.COMMITTED_OFFSETS, doing, where, rights=on_group("Describe", group))

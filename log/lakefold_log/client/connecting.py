@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_log.client.admin_client import KeptClient
 from lakefold_log.client.error_codes import Local
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class _Errors:
             self.all_down = True
             return
         self.last = text
-        if code == Local.AUTHENTICATION:
+        if meaning_of(error, Request.CONNECTION) is Meaning.REFUSED:
             self.refused = text, _NOT_LET_IN
         elif code == Local.SSL and _UNVERIFIED in text:
             self.refused = text, _NOT_KNOWN

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from lakefold_log.client.admin import INSTANCE, Admin, KafkaConfig, Option, client_set_up, error_of
+from lakefold_log.client.admin import INSTANCE, Admin, KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
-from lakefold_log.client.error_codes import Local
+from lakefold_log.client.failures import error_of
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_log.client.topic_identity import TopicGuard
-from lakefold_log.client.topics import NOT_YET
 from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, StopError
 
@@ -181,10 +181,10 @@ class Membership(Closing):
         """
         self._guard.check_soon()
         rights = (*on_group("Read", self.group), *on_topics("Describe", self._topic))
-        fault = error_of(error, "share the partitions", self.group, rights=rights)
-        if isinstance(fault, InvalidError) and error.code() not in NOT_YET:
+        fault = error_of(error, Request.SHARE, "share the partitions", self.group, rights=rights)
+        if isinstance(fault, InvalidError):
             self._failure = fault
-        elif error.code() == Local.FATAL:
+        elif meaning_of(error, Request.SHARE) is Meaning.ENDED:
             # The client is of no use any more. It does not call the holder.
             hint = (
                 f"give each process a name of its own in the kafka option {INSTANCE}"

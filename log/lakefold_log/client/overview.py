@@ -6,17 +6,21 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from lakefold_log.client.admin import NO_GROUP, Admin, Option, client_set_up, error_of, kafka_errors
+from lakefold_log.client.admin import NO_GROUP, Admin, Option, client_set_up
 from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.error_codes import Local
+from lakefold_log.client.failures import error_of, kafka_errors
+from lakefold_log.client.meanings import Request
 from lakefold_log.client.requests import cluster_metadata, offset_ranges
 from lakefold_log.client.rights import on_topics
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from confluent_kafka import KafkaError
 
 # Enough to include tables that are written to now and then; read in milliseconds.
 _RECENT = 500
@@ -66,7 +70,7 @@ def overview(admin: Admin, group: str, topics: Collection[str] | None = None) ->
         if not name.startswith("__") and (topics is None or name in topics)
         for partition in sorted(topic.partitions)
     ]
-    with kafka_errors("ask for offsets", where):
+    with kafka_errors(Request.LIST_OFFSETS, "ask for offsets", where):
         ranges = offset_ranges(
             admin, [(each.topic, each.partition) for each in partitions], read_committed=True
         )
@@ -89,7 +93,7 @@ def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
     keys: set[str] = set()
     fixed: dict[str, Option] = {"group.id": NO_GROUP, "enable.auto.commit": False}
     fixed |= {"enable.partition.eof": True, "log_level": 0}
-    with kafka_errors("read recent keys", admin.config.bootstrap_servers):
+    with kafka_errors(Request.READ, "read recent keys", admin.config.bootstrap_servers):
         with client_set_up(admin.config.bootstrap_servers):
             consumer = Consumer(admin.config.client(fixed=fixed))
         try:
@@ -123,6 +127,6 @@ def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]
 def _check_allowed(error: KafkaError, view: PartitionView) -> None:
     """Raises `InvalidError` if reading is refused. Ignores a refusal of the group, which isn't used."""
     rights = on_topics("Read", view.topic)
-    fault = error_of(error, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
-    if isinstance(fault, InvalidError) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+    fault = error_of(error, Request.READ, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
+    if isinstance(fault, InvalidError):
         raise fault

@@ -25,26 +25,25 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from lakefold_log.client.admin import Admin, error_of, kafka_errors
+from lakefold_log.client.failures import UnknownAnswerError, error_of, kafka_error, kafka_errors
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.rights import on_group, on_topics
-from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
+    from threading import Event
 
     from confluent_kafka import Consumer, Uuid
-    from confluent_kafka.admin import ClusterMetadata, NewTopic
+    from confluent_kafka.admin import ClusterMetadata, MemberDescription, NewTopic
     from confluent_kafka.admin import TopicDescription as RawDescription
+
+    from lakefold_log.client.admin import Admin
 
 Partition = tuple[str, int]
 """The name of a topic and the number of a partition."""
 
 _HINT: Final = "the connection to the broker broke; try again"
-
-
-class UnknownAnswerError(RetryError):
-    """The client library returned an answer that contains no information."""
 
 
 class Watermarks(NamedTuple):
@@ -116,6 +115,23 @@ def ask_for_topic(admin: Admin, name: str) -> Future[RawDescription]:
     return future
 
 
+def topic_of(
+    admin: Admin, name: str, *, missing_s: float | None = None, stop: Event | None = None
+) -> TopicAnswer:
+    """Returns what the cluster reports about a topic.
+
+    Raises `MissingTopicError` if it is unknown for `missing_s` seconds (None: the time limit of a request),
+    `RetryError` if the brokers don't answer, and `InvalidError` if they refuse.
+    """
+    doing = f"describe topic {name}"
+
+    def ask() -> TopicAnswer:
+        return topic_answer(name, admin.result(ask_for_topic(admin, name), doing))
+
+    rights = on_topics("Describe", name)
+    return admin.patiently(ask, Request.TOPIC, doing, name, rights=rights, missing_s=missing_s, stop=stop)
+
+
 def topic_answer(name: str, answer: RawDescription) -> TopicAnswer:
     """Returns the checked answer to `ask_for_topic`.
 
@@ -142,19 +158,32 @@ def settings_of(admin: Admin, name: str) -> dict[str, str]:
     is empty.
     """
     resource = ConfigResource(ResourceType.TOPIC, name)
-    future = admin.client.describe_configs([resource], request_timeout=admin.timeout_s)[resource]
+    doing = f"read the settings of topic {name}"
+
+    def ask() -> dict[str, str]:
+        future = admin.client.describe_configs([resource], request_timeout=admin.timeout_s)[resource]
+        answer = admin.result(future, doing)
+        settings = {key: entry.value for key, entry in answer.items() if entry.value is not None}
+        if not settings:
+            message = "the client library reports no setting of the topic"
+            raise UnknownAnswerError(message, where=name, hint=_HINT)
+        return settings
+
     rights = on_topics("DescribeConfigs", name)
-    answer = admin.answer(future, f"read the settings of topic {name}", rights=rights)
-    settings = {key: entry.value for key, entry in answer.items() if entry.value is not None}
-    if not settings:
-        raise UnknownAnswerError("the client library reports no setting of the topic", where=name, hint=_HINT)
-    return settings
+    return admin.patiently(ask, Request.SETTINGS, doing, name, rights=rights)
 
 
 def create_topic(admin: Admin, topic: NewTopic) -> None:
-    """Creates a topic. Raises as `offset_ranges` does; if no broker answers, the topic may exist."""
+    """Creates a topic, if it does not exist yet.
+
+    Raises as `offset_ranges` does; if no broker answers, the topic may exist.
+    """
     future = admin.client.create_topics([topic], request_timeout=admin.timeout_s)[topic.topic]
-    admin.result(future, f"create topic {topic.topic}")
+    try:
+        admin.result(future, f"create topic {topic.topic}")
+    except KafkaException as caught:
+        if meaning_of(kafka_error(caught), Request.CREATE_TOPIC) is not Meaning.DONE:
+            raise
 
 
 def cluster_metadata(admin: Admin) -> ClusterMetadata:
@@ -163,14 +192,15 @@ def cluster_metadata(admin: Admin) -> ClusterMetadata:
     Raises `RetryError` if no broker answers or something about a topic isn't known at the moment.
     """
     where = admin.config.bootstrap_servers
-    with kafka_errors("list topics", where):
+    with kafka_errors(Request.CLUSTER, "list topics", where):
         metadata = admin.client.list_topics(timeout=admin.timeout_s)
     if not metadata.brokers:
         raise UnknownAnswerError("the client library reports no broker", where=where, hint=_HINT)
     for name, each in metadata.topics.items():
         error = each.error
         if error is not None:
-            raise error_of(error, f"list topic {name}", name, rights=on_topics("Describe", name))
+            rights = on_topics("Describe", name)
+            raise error_of(error, Request.CLUSTER, f"list topic {name}", name, rights=rights)
         if not each.partitions:
             raise UnknownAnswerError("the client library reports no partition", where=name, hint=_HINT)
     return metadata
@@ -190,15 +220,26 @@ class GroupMember:
 
 def group_members(admin: Admin, group: str) -> list[GroupMember]:
     """Returns the members of a consumer group. Raises `RetryError`, and `InvalidError` if ACLs refuse."""
-    future = admin.client.describe_consumer_groups([group], request_timeout=admin.timeout_s)[group]
-    answer = admin.answer(future, f"describe group {group}", rights=on_group("Describe", group))
+    doing = f"describe group {group}"
+
+    def ask() -> Sequence[MemberDescription]:
+        future = admin.client.describe_consumer_groups([group], request_timeout=admin.timeout_s)[group]
+        try:
+            members: Sequence[MemberDescription] = admin.result(future, doing).members
+        except KafkaException as caught:
+            if meaning_of(kafka_error(caught), Request.MEMBERS) is Meaning.DONE:
+                return ()
+            raise
+        return members
+
+    members = admin.patiently(ask, Request.MEMBERS, doing, group, rights=on_group("Describe", group))
     return [
         GroupMember(
             member.group_instance_id or "",
             member.host,
             tuple(sorted((each.topic, each.partition) for each in member.assignment.topic_partitions)),
         )
-        for member in answer.members
+        for member in members
     ]
 
 

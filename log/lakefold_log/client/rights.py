@@ -21,8 +21,6 @@ _KINDS: Final[Mapping[int, str]] = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
-REFUSALS: Final = frozenset(_KINDS)
-"""The codes with which brokers refuse a request that the client has no right to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from lakefold_log.client.admin import Admin, error_of, kafka_error
-from lakefold_log.client.requests import UnknownAnswerError, ask_for_topic, topic_answer
+from lakefold_log.client.failures import UnknownAnswerError, error_of, kafka_error
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.requests import ask_for_topic, topic_answer
 from lakefold_log.client.rights import on_topics
-from lakefold_log.client.topics import NO_TOPIC
 from lakefold_table.errors import GapError, LakefoldError, RetryError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import TopicDescription
 
+    from lakefold_log.client.admin import Admin
     from lakefold_table.position import LogId
 
 # A broker that has just started may not know its topics yet; a topic unknown for longer was deleted.
@@ -111,11 +112,12 @@ class TopicGuard:
             return self._admin.no_answer(f"check the topic {self._topic}")
         except KafkaException as caught:
             error = kafka_error(caught)
-            self.answering = error.code() in NO_TOPIC
+            self.answering = meaning_of(error, Request.TOPIC) is Meaning.MISSING
             if self.answering:
                 return self._missing()
             rights = on_topics("Describe", self._topic)
-            return error_of(error, f"check the topic {self._topic}", self._topic, rights=rights)
+            doing = f"check the topic {self._topic}"
+            return error_of(error, Request.TOPIC, doing, self._topic, rights=rights)
         self.answering, self._missing_since = True, None
         if topic_id != self._log.topic_id:
             message = f"the topic was created again: its id is {topic_id}, it was {self._log.topic_id}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.requests import ask_for_topic, settings_of, topic_answer
+from lakefold_log.client.requests import settings_of, topic_of
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
             warnings.append(PolicyWarning(name, "", "", f"its settings can't be checked: {error}", hint))
             continue
         warnings.extend(_wrong(name, policies, settings))
-        doing = f"describe topic {name}"
-        replicas = topic_answer(name, admin.answer(ask_for_topic(admin, name), doing)).replicas
+        replicas = topic_of(admin, name).replicas
         warnings.extend(replication_warnings(name, replicas, brokers, settings.get(_LEAST_IN_SYNC, "")))
     return tuple(warnings)
 

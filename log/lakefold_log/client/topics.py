@@ -6,61 +6,33 @@ is the broker's, and no message is removed that a replay needs.
 
 from __future__ import annotations
 
-import threading
-import time
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
-from lakefold_log.client.admin import Admin, error_of, kafka_error
-from lakefold_log.client.error_codes import Local
-from lakefold_log.client.requests import (
-    UnknownAnswerError,
-    Watermarks,
-    ask_for_topic,
-    cluster_metadata,
-    create_topic,
-    offset_ranges,
-    topic_answer,
-)
+from lakefold_log.client.failures import MissingTopicError
+from lakefold_log.client.meanings import Request
+from lakefold_log.client.requests import Watermarks, create_topic, offset_ranges, topic_of
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_policies import check_policies
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import InvalidError, StopError
 from lakefold_table.position import LogId
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
+    from lakefold_log.client.admin import Admin
     from lakefold_log.client.requests import Partition
     from lakefold_log.client.topic_names import Topics
 
 T = TypeVar("T")
 
-# How long a topic that was created may stay unknown.
 _PATIENCE_S = 30.0
-# Just after its creation a topic is not yet known to every broker, and a partition has no leader yet.
-NOT_YET = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        Local.UNKNOWN_PARTITION,
-        Local.UNKNOWN_TOPIC,
-        # No leader is found while the only broker can't be reached.
-        Local.NOENT,
-    },
-)
-# After a broker's restart a client may remember a former leader, and sends its requests to it (tried with
-# librdkafka 2.16) until its metadata is fetched again.
-_STALE = frozenset(
-    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, *NOT_YET},
-)
-NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, Local.UNKNOWN_TOPIC})
-_MISSING_HINT = "start a committer first, it creates topics"
-_PAUSE_S = 0.02
+"""For how many seconds the brokers may refuse a topic by what passes, and not know one that was created."""
 _KEEP_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 # A producer may compress a message of gigabytes into a few kB, which no reader could unpack: its partition
@@ -90,10 +62,6 @@ class TopicDescription:
         return LogId(self.cluster_id, self.topic_id, partition)
 
 
-class MissingTopicError(InvalidError):
-    """The topic does not exist."""
-
-
 def describe(
     admin: Admin, name: str, *, wait_s: float = 0.0, stop: threading.Event | None = None
 ) -> TopicDescription:
@@ -102,12 +70,8 @@ def describe(
     Raises `MissingTopicError` if it does not exist, `RetryError` if no broker answers, or if `stop` is set
     while it waits.
     """
-
-    def once() -> TopicDescription:
-        answer = topic_answer(name, admin.result(ask_for_topic(admin, name), f"describe topic {name}"))
-        return TopicDescription(name, admin.cluster_id(), answer.topic_id, answer.partitions)
-
-    return _patiently(admin, once, f"describe topic {name}", name, wait_s, stop)
+    answer = topic_of(admin, name, missing_s=wait_s, stop=stop)
+    return TopicDescription(name, admin.cluster_id(), answer.topic_id, answer.partitions)
 
 
 def watermarks(
@@ -122,19 +86,19 @@ def watermarks(
     def once() -> Watermarks:
         try:
             return offset_ranges(admin, [key], read_committed=read_committed)[key]
-        except KafkaException as caught:
-            if kafka_error(caught).code() == Local.UNKNOWN_PARTITION:
-                # Brokers also answer this if the ACLs hide the topic: the next request reports a refusal.
-                admin.result(ask_for_topic(admin, name), f"describe topic {name}")
+        except KafkaException:
+            # Brokers also don't know the partition if the ACLs hide the topic: this raises such a refusal.
+            topic_of(admin, name, missing_s=wait_s)
             raise
 
-    return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
+    doing = f"ask for the offsets of {name}/{partition}"
+    return _offsets(admin, once, doing, name, wait_s)
 
 
 def ends_of(admin: Admin, partitions: Sequence[Partition], *, read_committed: bool) -> dict[Partition, int]:
     """Returns the end of each partition for a reader of this isolation, by a single request.
 
-    Raises as `describe` does. Raises `RetryError` if a partition has no leader at the moment.
+    Raises as `describe` does; waits for a partition without a leader.
     """
 
     def once() -> dict[Partition, int]:
@@ -142,7 +106,12 @@ def ends_of(admin: Admin, partitions: Sequence[Partition], *, read_committed: bo
         return {each: marks.end for each, marks in ranges.items()}
 
     names = ", ".join(sorted({topic for topic, _ in partitions}))
-    return _patiently(admin, once, f"ask for the offsets of {names}", names, 0.0)
+    return _offsets(admin, once, f"ask for the offsets of {names}", names, 0.0)
+
+
+def _offsets(admin: Admin, once: Callable[[], T], doing: str, topics: str, wait_s: float) -> T:
+    rights = on_topics("Describe", topics)
+    return admin.patiently(once, Request.LIST_OFFSETS, doing, topics, rights=rights, missing_s=wait_s)
 
 
 def ensure_topics(
@@ -151,6 +120,7 @@ def ensure_topics(
     *,
     partitions: int = 1,
     replication: int | None = None,
+    wait_s: float = _PATIENCE_S,
     stop: threading.Event | None = None,
 ) -> TopicDescription:
     """Creates those of the topics that are missing, and checks the others. For the committer alone.
@@ -160,17 +130,20 @@ def ensure_topics(
     replicas, or as many as the brokers' default says. Topics that exist are not changed. Returns the
     description of the transactions topic. Raises `StopError` naming a setting of an existing topic that would
     lose entries or use a client's time, `InvalidError` if the cluster refuses to create a topic, `RetryError`
-    if `stop` is set while it waits.
+    if it refuses it after `wait_s` seconds by a state that passes, such as too few live brokers for the
+    replicas, or if `stop` is set while it waits.
     """
     safe = {"min.insync.replicas": "2"} if (replication or 0) >= _SAFE_REPLICATION else {}
     replicas = _DEFAULT_REPLICATION if replication is None else replication
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
-    _create(admin, NewTopic(topics.transactions, partitions, replicas, config=settings))
-    transactions = describe(admin, topics.transactions, wait_s=_PATIENCE_S, stop=stop)
-    _create(admin, NewTopic(topics.outcomes, transactions.partitions, replicas, config=settings))
-    _create(admin, NewTopic(topics.dead_letters, 1, replicas, config=settings))
-    outcomes = describe(admin, topics.outcomes, wait_s=_PATIENCE_S, stop=stop)
-    describe(admin, topics.dead_letters, wait_s=_PATIENCE_S, stop=stop)
+    create_one = partial(create, admin, wait_s=wait_s, stop=stop)
+    describe_one = partial(describe, admin, wait_s=wait_s, stop=stop)
+    create_one(NewTopic(topics.transactions, partitions, replicas, config=settings))
+    transactions = describe_one(topics.transactions)
+    create_one(NewTopic(topics.outcomes, transactions.partitions, replicas, config=settings))
+    create_one(NewTopic(topics.dead_letters, 1, replicas, config=settings))
+    outcomes = describe_one(topics.outcomes)
+    describe_one(topics.dead_letters)
     check_policies(admin, topics)
     if outcomes.partitions < transactions.partitions:
         message = (
@@ -181,48 +154,25 @@ def ensure_topics(
     return transactions
 
 
-def _create(admin: Admin, topic: NewTopic) -> None:
-    """Creates the topic unless it exists; two committers may do this at once."""
+def create(
+    admin: Admin, topic: NewTopic, *, wait_s: float = _PATIENCE_S, stop: threading.Event | None = None
+) -> None:
+    """Creates the topic unless it exists; two committers may do this at once.
+
+    The brokers may refuse it while not enough of them are ready for its replicas. Then this tries again for
+    `wait_s` seconds. Raises `RetryError` after that or if `stop` is set, `InvalidError` if they refuse it for
+    good.
+    """
     try:
         describe(admin, topic.topic)
     except MissingTopicError:
-        try:
-            create_topic(admin, topic)
-        except KafkaException as caught:
-            error = kafka_error(caught)
-            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                rights = on_topics("Create", topic.topic)
-                raise error_of(error, f"create topic {topic.topic}", topic.topic, rights=rights) from caught
-
-
-def _patiently(
-    admin: Admin,
-    ask: Callable[[], T],
-    doing: str,
-    name: str,
-    wait_s: float,
-    stop: threading.Event | None = None,
-) -> T:
-    """Tries again for `wait_s` seconds if the topic or its leader is unknown, or the answer is empty."""
-    stop = threading.Event() if stop is None else stop
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return ask()
-        except UnknownAnswerError:
-            if time.monotonic() >= deadline:
-                raise
-        except KafkaException as caught:
-            error = kafka_error(caught)
-            if error.code() not in _STALE:
-                raise error_of(error, doing, name, rights=on_topics("Describe", name)) from caught
-            if time.monotonic() >= deadline:
-                if error.code() in NO_TOPIC:
-                    raise MissingTopicError(
-                        "the topic does not exist", where=name, hint=_MISSING_HINT
-                    ) from caught
-                raise RetryError(f"{doing}: {error.str()}", where=name) from caught
-        if stop.wait(_PAUSE_S):
-            raise RetryError(f"{doing}: stopped while waiting", where=name)
-        with suppress(LakefoldError):
-            cluster_metadata(admin)
+        doing, rights = f"create topic {topic.topic}", on_topics("Create", topic.topic)
+        admin.patiently(
+            partial(create_topic, admin, topic),
+            Request.CREATE_TOPIC,
+            doing,
+            topic.topic,
+            rights=rights,
+            passing_s=wait_s,
+            stop=stop,
+        )

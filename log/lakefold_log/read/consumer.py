@@ -16,12 +16,14 @@ from weakref import WeakMethod
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up, error_of
+from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
+from lakefold_log.client.failures import error_of
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
-from lakefold_log.client.topics import NOT_YET, describe, watermarks
+from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.record_count import RecordCount, count_records
 from lakefold_table.closing import Closing
 from lakefold_table.errors import GapError, LakefoldError, RetryError, StopError
@@ -45,9 +47,6 @@ _TUNED: Final[dict[str, Option]] = {
 _BATCH = 1000
 # After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S = 0.02
-_OFFSET_LOST = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
-# The checksum of messages is wrong, or they are of no known form. The client returns what follows them.
-_DAMAGED = frozenset({Local.BAD_MSG, Local.NOT_IMPLEMENTED})
 # Messages may be damaged on their way as well, so they are fetched again before they count as damaged.
 _ATTEMPTS: Final = 3
 _MICROSECONDS = 1000
@@ -362,7 +361,7 @@ class PartitionReader(Closing):
             self._last_read = None if epoch is None else (offset, epoch)
             self.position = offset + 1
             self._guard.answering = True
-        elif error is not None and error.code() in _DAMAGED:
+        elif error is not None and meaning_of(error, Request.READ) is Meaning.DAMAGED:
             self._pass_damaged(error)
             return False
         elif error is not None and self._is_misread(error, offset):
@@ -378,7 +377,8 @@ class PartitionReader(Closing):
         The client skips too few or too many bytes of them (2.16), and takes what follows for the next offset.
         """
         is_damaged = self.position in {self._damaged_from, self._damaged_to}
-        return is_damaged and error.code() in _OFFSET_LOST and offset not in {None, self.position}
+        is_lost = meaning_of(error, Request.READ) is Meaning.LOST
+        return is_damaged and is_lost and offset not in {None, self.position}
 
     def _pass_damaged(self, error: KafkaError) -> None:
         """Fetches messages again that the client could not read, and skips them if that doesn't help.
@@ -455,15 +455,14 @@ class PartitionReader(Closing):
 
     def _note(self, error: KafkaError, offset: int | None) -> None:
         """Handles an event of the client: the end was reached, the offset was lost, or a passing error."""
-        code = error.code()
-        if code == Local.PARTITION_EOF:
+        meaning = meaning_of(error, Request.READ)
+        if error.code() == Local.PARTITION_EOF:
             self.position = self.position if offset is None else max(offset, self.position)
-        elif code in _OFFSET_LOST:
-            self._offset_lost = True
-        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # This reader is in no group.
+        elif meaning is Meaning.DONE:
             return
-        elif code == Local.BAD_COMPRESSION:
+        elif meaning is Meaning.LOST:
+            self._offset_lost = True
+        elif meaning is Meaning.COMPRESSION:
             self._failure = StopError(
                 f"messages can't be unpacked: {error.str()}",
                 where=str(Position(self.log, self.position, self.topic)),
@@ -474,8 +473,9 @@ class PartitionReader(Closing):
             self.last_error = error.str()
             self._guard.check_soon()
             where = str(Position(self.log, self.position, self.topic))
-            fault = error_of(error, "read the log", where, rights=on_topics("Read", self.topic))
-            if not isinstance(fault, RetryError) and code not in NOT_YET:
+            rights = on_topics("Read", self.topic)
+            fault = error_of(error, Request.READ, "read the log", where, rights=rights)
+            if not isinstance(fault, RetryError):
                 self._failure = fault
 
     def _raise_failure(self) -> None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import Consumer, TopicPartition
 from google.protobuf.message import DecodeError
 
-from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up, kafka_errors
+from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
+from lakefold_log.client.failures import kafka_errors
+from lakefold_log.client.meanings import Request
 from lakefold_log.client.requests import offset_ranges
 from lakefold_log.client.topics import describe
 from lakefold_protos.lakefold import log_pb2
@@ -48,7 +50,7 @@ class OutcomeFeed(Closing):
     def __init__(self, config: KafkaConfig, topic: str, *, back: int) -> None:
         admin = Admin(config, timeout_s=_TIMEOUT_S)
         keys = [(topic, number) for number in range(describe(admin, topic).partitions)]
-        with kafka_errors("ask for offsets", config.bootstrap_servers):
+        with kafka_errors(Request.LIST_OFFSETS, "ask for offsets", config.bootstrap_servers):
             ranges = offset_ranges(admin, keys, read_committed=True)
         fixed: dict[str, Option] = {
             "group.id": NO_GROUP,
@@ -64,7 +66,7 @@ class OutcomeFeed(Closing):
 
     def poll(self, timeout_s: float) -> list[ReportedOutcome]:
         """Returns the next outcomes: an empty list if none comes within `timeout_s`, or no broker answers."""
-        with kafka_errors("read outcomes"):
+        with kafka_errors(Request.READ, "read outcomes"):
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return []

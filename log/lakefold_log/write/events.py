@@ -9,19 +9,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up, error_of, kafka_error
+from lakefold_log.client.admin import KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
-from lakefold_log.client.requests import create_topic
-from lakefold_log.client.topics import TopicDescription, describe
+from lakefold_log.client.failures import error_of
+from lakefold_log.client.meanings import Request
+from lakefold_log.client.topics import TopicDescription, create, describe
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
+
+    from lakefold_log.client.admin import Admin
 
 Event = tuple[bytes | None, bytes]
 """Key (None: no key) and value."""
@@ -38,12 +41,7 @@ def make_topic(admin: Admin, name: str, partitions: int) -> TopicDescription:
 
     Raises `InvalidError` if the cluster refuses, `RetryError` if it doesn't answer.
     """
-    try:
-        create_topic(admin, NewTopic(name, partitions, 1))
-    except KafkaException as caught:
-        error = kafka_error(caught)
-        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise error_of(error, f"create topic {name}", name) from caught
+    create(admin, NewTopic(name, partitions, 1))
     return describe(admin, name, wait_s=_PATIENCE_S)
 
 
@@ -109,7 +107,7 @@ class EventSender:
                 )
             self._producer.poll(_POLL_S)
         if self._failure is not None:
-            raise error_of(self._failure, "send events", self._topic)
+            raise error_of(self._failure, Request.SENDING, "send events", self._topic)
 
     def _on_failure(self, error: KafkaError | None, _: Message) -> None:
         self._failure = self._failure or error

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up, error_of, kafka_error
+from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
-from lakefold_log.client.error_codes import Local
+from lakefold_log.client.failures import error_of, kafka_error
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.requests import max_message_bytes
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import TopicGuard
@@ -257,7 +258,13 @@ class Proposer(Closing):
                 if time.monotonic() >= deadline:
                     message = "the queue of proposals stays full"
                     raise RetryError(message, where=self.topic.name, hint=_AGAIN) from caught
-                self._closed.wait(_QUEUE_PAUSE_S)
+            except KafkaException as caught:
+                # The client has not yet heard of a topic that exists.
+                may_pass = {Meaning.PASSING, Meaning.MISSING}
+                is_passing = meaning_of(kafka_error(caught), Request.SENDING) in may_pass
+                if not is_passing or time.monotonic() >= deadline:
+                    raise
+            self._closed.wait(_QUEUE_PAUSE_S)
 
     def _serve(self) -> None:
         while not self._closing.is_set():
@@ -298,14 +305,14 @@ class Proposer(Closing):
                 "are sent as claims, or raise max.message.bytes of the topic"
             )
             return InvalidError(message, where=self.topic.name, hint=hint)
-        if error.code() == Local.MSG_TIMED_OUT:
+        if meaning_of(error, Request.SENDING) is Meaning.UNANSWERED:
             message = f"the broker did not accept it within {self._timeout_s:g} s: {error.str()}"
             return RetryError(message, where=self.topic.name, hint=_AGAIN)
         rights = on_topics("Write", self.topic.name)
         if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             # Brokers return this to an idempotent producer that may write to no topic.
             error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, error.str())
-        return error_of(error, "send a proposal", self.topic.name, rights=rights)
+        return error_of(error, Request.SENDING, "send a proposal", self.topic.name, rights=rights)
 
 
 def _size_of(headers: Headers) -> int:

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from lakefold_log.client.admin import KafkaConfig, Option, client_set_up, error_of, kafka_error
+from lakefold_log.client.admin import KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
-from lakefold_log.client.rights import REFUSALS, on_group, on_topics, on_transactional_id
+from lakefold_log.client.failures import error_of, kafka_error
+from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.rights import on_group, on_topics, on_transactional_id
 from lakefold_table.errors import LakefoldError, RetryError
 from lakefold_table.new_threads import start_thread
 
@@ -51,8 +53,6 @@ _CONNECT_S: Final = 1.0
 _FIRST_ATTEMPT_S: Final = 0.05
 _GRACE_S: Final = 1.0
 _PART_S: Final = 0.1
-# Errors of a partition that lost its end, for which older messages of this producer are the last messages.
-_FORGOTTEN: Final = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _QUEUE_PAUSE_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.1
 _OWN_OPTIONS: Final[dict[str, Option]] = {
@@ -237,12 +237,13 @@ class Session:
                 self.usable = True
             text = f"{doing}: Kafka aborted the transaction: {error.str()} ({error.name()})"
             return refusal or RetryError(text, where=self._where, hint="nothing of it is visible; try again")
-        if error.code() in _FORGOTTEN:
-            # This is fatal for the producer. The next producer finds out what the broker still has.
+        if meaning_of(error, Request.TRANSACTION) is Meaning.LOST:
+            # A partition lost its end, and for its broker older messages of this producer are the last ones.
+            # This is fatal for the producer. The next one finds out what the broker still has.
             text = f"{doing}: the broker lost what was sent: {error.str()} ({error.name()})"
             hint = "nothing has to be done: a new session checks what the broker still has"
             return refusal or RetryError(text, where=self._where, hint=hint)
-        return refusal or error_of(error, doing, self._where)
+        return refusal or error_of(error, Request.TRANSACTION, doing, self._where)
 
     def _refusal(self, error: KafkaError, doing: str) -> LakefoldError | None:
         """Returns the error if the brokers refused the step because of a missing right.
@@ -250,11 +251,16 @@ class Session:
         Only the messages show that a topic was refused; the step itself reports only that some failed.
         """
         errors = {topic: each for topic, each in self._topics.items() if each is not None}
-        refused = {topic: each for topic, each in errors.items() if each.code() in REFUSALS}
-        if not refused and error.code() not in REFUSALS:
+        refused = {topic: each for topic, each in errors.items() if _lacks_right(each)}
+        if not refused and not _lacks_right(error):
             return None
         rights = (*self._rights, *on_topics("Write", *(refused or self._topics)))
-        return error_of(next(iter(refused.values()), error), doing, self._where, rights=rights)
+        first = next(iter(refused.values()), error)
+        return error_of(first, Request.TRANSACTION, doing, self._where, rights=rights)
+
+
+def _lacks_right(error: KafkaError) -> bool:
+    return meaning_of(error, Request.TRANSACTION) is Meaning.RIGHT
 
 
 def _membership(config: KafkaConfig, group: str) -> object:
