@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_committer.tables.branches import located
+from lakefold_table.branch_names import TREE
 from lakefold_table.errors import InvalidError, LakefoldError, OptionName
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.storage import open_storage
+from lakefold_table.nesting import DATA
+from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import ListsFolders
 from lakefold_table.uri import canonical, local_path
+from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +37,8 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
     """Yields the URIs of the tables in local folders below `roots` (canonical URIs).
 
     A table is a folder that contains a folder of versions. Hidden folders are skipped, and tables inside
-    other tables are not searched for.
+    other tables are not searched for. A folder that can't be read, or whose name no table can have, is
+    logged, and the others are searched.
     """
     for root in roots:
         if root.startswith("file:"):
@@ -81,16 +85,23 @@ def _tables_of(
 def _local_tables(
     root: str, formats: Iterable[AnyFormat], limit_reached: Callable[[str], None], most: int
 ) -> Iterator[str]:
-    folders, wanted = _version_folders(BUILT_IN), _version_folders(formats)
+    wanted = _version_folders(formats)
     top = Path(local_path(root))
-    for number, (name, below, _) in enumerate(os.walk(top)):
+    for number, (name, below, _) in enumerate(os.walk(top, onerror=_warn_of_folder)):
         if number >= most:
             limit_reached(root)
             return
         folder = Path(name)
-        if not wanted.isdisjoint(below):
-            yield canonical(folder)
-        ends = not folders.isdisjoint(below) or len(folder.relative_to(top).parts) >= _DEPTH
+        try:
+            uri = canonical(folder)
+        except InvalidError as error:
+            LOG.warning("a folder was not searched for tables", folder=ascii(name), error=error.message)
+            below[:] = []
+            continue
+        is_table = _is_table(uri, below, {})
+        if is_table and not wanted.isdisjoint(below):
+            yield uri
+        ends = is_table or len(folder.relative_to(top).parts) >= _DEPTH
         below[:] = [] if ends else sorted(each for each in below if not each.startswith((".", "_")))
 
 
@@ -105,22 +116,52 @@ def _stored_tables(
     if not isinstance(storage, ListsFolders):
         message = f"the tables below {root} can't be listed"
         raise InvalidError(message, where=OptionName("roots"), hint="name the tables instead")
-    folders, wanted = _version_folders(BUILT_IN), _version_folders(formats)
+    wanted = _version_folders(formats)
     waiting = deque([""])
     for _ in range(_FOLDERS):
         if not waiting:
             return
         folder = waiting.popleft()
-        below = storage.folders(folder)
-        if not wanted.isdisjoint(below):
-            yield f"{root}/{folder}" if folder else root
-        elif not folders.isdisjoint(below):
+        uri = f"{root}/{folder}" if folder else root
+        try:
+            below = storage.folders(folder)
+        except InvalidError as error:
+            LOG.warning("a folder was not searched for tables", folder=uri, error=str(error))
             continue
+        if _is_table(uri, below, storage_options):
+            if not wanted.isdisjoint(below):
+                yield uri
         elif not folder or folder.count("/") < _DEPTH - 1:
             names = sorted(each for each in below if not each.startswith((".", "_")))
             waiting.extend(f"{folder}/{name}" if folder else name for name in names)
     if waiting:
         limit_reached(root)
+
+
+def _is_table(uri: str, below: Iterable[str], storage_options: Mapping[str, str]) -> bool:
+    """Returns whether a folder is a table, by the folders in it, and by its versions if these leave a doubt.
+
+    A folder of versions may be something else, such as a table that another program created under that name.
+    It would hide all tables beside it. So if there are folders that no table has, a version must exist.
+    """
+    shown = [each for each in BUILT_IN if each.folder in below]
+    if not shown or not any(map(_is_no_part, below)):
+        return bool(shown)
+    try:
+        storage = open_canonical(uri, storage_options)
+        return any(Versions.of(storage, each).has_any() for each in shown)
+    except LakefoldError as error:
+        LOG.warning("it is not known whether a folder is a table", folder=uri, error=str(error))
+        return False
+
+
+def _is_no_part(name: str) -> bool:
+    """Returns whether a folder of this name belongs to no table: not to its own names or its partitions."""
+    return not name.startswith((".", "_")) and name not in {DATA, TREE} and "=" not in name
+
+
+def _warn_of_folder(error: OSError) -> None:
+    LOG.warning("a folder was not searched for tables", folder=ascii(error.filename), error=error.strerror)
 
 
 def _warn_of_limit(root: str) -> None:

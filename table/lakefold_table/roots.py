@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,12 @@ def parents(root: str) -> Iterator[str]:
             folder = f"{folder[:-1]}%20"
         if folder:
             yield f"{scheme}{mark}{folder}{query}"
+
+
+def segments(root: str) -> list[str]:
+    """Returns the names in a root's path, decoded, and its bucket."""
+    start, _ = _parted(root)
+    return [unquote(segment) for segment in start.rpartition("://")[2].split("/")]
 
 
 def folder_and_name(name: str) -> tuple[str, str]:

@@ -405,6 +405,25 @@ def test_a_table_without_sense_does_not_stop_the_others(around: Surroundings, tm
     assert error.where == PREFIX + "growth"
 
 
+@pytest.mark.parametrize("fault", [OSError("damaged"), ValueError("no number"), KeyError("a")], ids=repr)
+def test_an_unexpected_error_in_a_table_does_not_stop_the_others(
+    around: Surroundings, tmp_path: Path, fault: Exception
+) -> None:
+    def opened(table: str) -> Surveyor:
+        if table == str(tmp_path / "u"):
+            raise fault
+        return Surveyor(open_source(table))
+
+    tables = [str(tmp_path / "u"), str(around.table)]
+    maintainer = Maintainer(lambda: tables, opened, around.parts, threading.Event())
+    with capture_logs() as logs:
+        (report,) = maintainer.round()
+    assert report.table == canonical(str(around.table))
+    (error,) = maintainer.failed.values()
+    assert type(fault).__name__ in str(error)
+    assert [log["exc_info"] for log in logs if log["event"] == "a table could not be maintained"] == [fault]
+
+
 def test_a_store_that_can_not_be_listed_does_not_stop_known_tables(around: Surroundings) -> None:
     lists = iter([[str(around.table)], []])
 

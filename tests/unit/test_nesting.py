@@ -8,18 +8,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 import pytest
 
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.branches import open_branch
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.writing.batch import open_or_create
+from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topic_names import Topics
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.delta.actions.paths import CHANGE_DATA
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.errors import NotATableError
+from lakefold_table.errors import InvalidError, NotATableError
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.lance.manifests.naming import INDICES, TRANSACTIONS, VERSIONS
+from lakefold_table.lance.refs.names import BRANCHES, TAGS
+from lakefold_table.lance.rows.deletions import FOLDER as DELETIONS
 from lakefold_table.lance.state import LanceState
-from lakefold_table.nesting import needs_around
+from lakefold_table.nesting import PARTS, needs_around
 from lakefold_table.roots import parents
+from lakefold_table.storage.conditions import FOLDER as PROBE
 from lakefold_table.uri import canonical
+from lakefold_table.versions.dropped import DELETED
+from lakefold_table.versions.dropped import INSIDE as DROPPED
 from tests.folding import (
     FORMAT,
     START_US,
@@ -105,6 +119,31 @@ def test_a_creation_inside_another_table_is_refused_and_names_it(inside: str) ->
         assert refused.message.startswith(f"the folder {uri} is inside the table {outer},")
         assert "outside that table" in refused.hint
         assert not MemoryStorage(uri).anything_at_root()
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_no_table_is_called_like_a_part_of_one(part: str) -> None:
+    """A table `lake/_delta_log` would make a Delta table of the folder above, and hide the tables in it."""
+    for uri in (f"{LAKE}/{part}", f"{LAKE}/{part}/t", f"{LAKE}/{part.upper()}"):
+        refused = folded(uri, at(uri))
+        assert isinstance(refused, Invalid)
+        assert "is the name of a part of a table" in refused.message
+        assert not MemoryStorage(uri).anything_at_root()
+
+
+def test_each_folder_that_a_format_makes_is_a_part() -> None:
+    names = {VERSIONS, TRANSACTIONS, INDICES, DELETIONS, CHANGE_DATA, TAGS, BRANCHES, DROPPED, PROBE, DELETED}
+    folders = {name.partition("/")[0] for name in names} | {each.folder for each in BUILT_IN}
+    assert folders - PARTS == set()
+
+
+def test_a_writer_creates_no_table_that_is_called_like_a_part(tmp_path: Path) -> None:
+    """It is refused before a broker is asked: nothing listens at this address."""
+    kafka, topics = KafkaConfig("127.0.0.1:1"), Topics("a", "b", "c")
+    settings = WriteSettings(table=f"file://{tmp_path}/_delta_log", kafka=kafka, topics=topics)
+    with pytest.raises(InvalidError, match="is the name of a part of a table"):
+        open_or_create(settings, Key("app", 1), pa.schema([("a", pa.int64())]))
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_nearest_of_several_tables_around_it_is_named() -> None:

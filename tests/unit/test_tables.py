@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -9,11 +12,12 @@ from structlog.testing import capture_logs
 
 from lakefold.setup.tables import local_tables, maintained_tables, newest_version
 from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.nesting import PARTS
 from lakefold_table.uri import canonical
 from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def make_table(folder: Path) -> str:
@@ -45,6 +49,7 @@ def test_tables_in_buckets_are_found_as_in_folders(tmp_path: Path) -> None:
 def test_only_tables_that_can_be_maintained_are_found_for_that(tmp_path: Path) -> None:
     local = make_table(tmp_path / "a")
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "delta" / "_delta_log" / f"{0:020}.json").touch()
     make_table(tmp_path / "delta" / "inside")
     storage = MemoryStorage("memory://lakes")
     for path in ("l/_versions/1.manifest", f"d/_delta_log/{0:020}.json", "d/inside/_versions/1.manifest"):
@@ -55,6 +60,49 @@ def test_only_tables_that_can_be_maintained_are_found_for_that(tmp_path: Path) -
         MemoryStorage.forget("lakes")
     assert tables == [local, "memory://lakes/l"]
     assert list(local_tables([canonical(tmp_path)])) == [local, canonical(tmp_path / "delta")]
+
+
+@pytest.mark.parametrize("name", [*sorted(PARTS), "data", "tree"])
+def test_a_folder_that_is_called_like_a_part_of_a_table_hides_no_table(name: str, tmp_path: Path) -> None:
+    """It is what a proposal left that created a table of this name, below the root or deeper."""
+    expected = [make_table(tmp_path / each) for each in ("a", "deep/b")]
+    storage = MemoryStorage("memory://parts")
+    for path in ("a", "deep/b", name, f"deep/{name}"):
+        storage.put(f"{path}/_versions/1.manifest", [b""])
+    make_table(tmp_path / name)
+    make_table(tmp_path / "deep" / name)
+    try:
+        local = {*local_tables([canonical(tmp_path)])}
+        stored = {*maintained_tables(["memory://parts"], {})}
+    finally:
+        MemoryStorage.forget("parts")
+    assert local >= {*expected}
+    assert stored >= {"memory://parts/a", "memory://parts/deep/b"}
+    assert canonical(tmp_path) not in local
+
+
+@pytest.mark.parametrize("name", [b"not-utf-8-\xff", b"line\nfeed", b"closed"])
+def test_a_folder_that_can_not_be_a_table_hides_no_table(name: bytes, tmp_path: Path) -> None:
+    expected = [make_table(tmp_path / each) for each in ("a", "z")]
+    folder = os.path.join(os.fsencode(tmp_path), name)  # noqa: PTH118 - a name that is no text
+    os.makedirs(folder + b"/_versions")  # noqa: PTH103 - as above
+    with capture_logs() as logs, closed(folder if name == b"closed" else None):
+        assert {*local_tables([canonical(tmp_path)])} >= {*expected}
+    if name != b"closed":
+        assert [log["event"] for log in logs] == ["a folder was not searched for tables"]
+
+
+@contextmanager
+def closed(folder: bytes | None) -> Iterator[None]:
+    """Nobody but root may read the folder within."""
+    if folder is None:
+        yield
+        return
+    Path(os.fsdecode(folder)).chmod(0)
+    try:
+        yield
+    finally:
+        Path(os.fsdecode(folder)).chmod(0o755)
 
 
 def test_a_store_that_lists_no_folders_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,7 @@ from lakefold_table.entry import (
 )
 from lakefold_table.errors import InvalidError, NotATableError, OptionName, RetryError, StopError, Text
 from lakefold_table.formats import BUILT_IN
+from lakefold_table.nesting import name_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -458,6 +459,8 @@ def open_or_create(
     if schema is None:
         hint = "append rows first: that creates the table"
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
+    if (fault := name_fault(settings.table)) is not None:
+        raise InvalidError(fault.message, where=settings.table, hint=fault.hint)
     creation = FORMATS[settings.format or DEFAULT].creation(settings, key, schema)
     if check is not None:
         check(schema, settings.table)

@@ -89,11 +89,17 @@ class Maintainer:
                 upkeep = self._upkeeps[table]
                 report = upkeep.compact() if in_between else upkeep.round(dry_run=dry_run)
             except LakefoldError as error:
-                LOG.warning("a table could not be maintained", table=table, error=str(error))
-                self._parts.metrics.errors.labels(table).inc()
-                self.failed[table] = error
+                self._note(table, error)
+            except Exception as error:  # noqa: BLE001 - a fault in one table must not end the others' rounds
+                unexpected = LakefoldError(f"{type(error).__name__}: {error}", where=table)
+                self._note(table, unexpected, exc_info=error)
             else:
                 yield report
+
+    def _note(self, table: str, error: LakefoldError, *, exc_info: Exception | None = None) -> None:
+        LOG.warning("a table could not be maintained", table=table, error=str(error), exc_info=exc_info)
+        self._parts.metrics.errors.labels(table).inc()
+        self.failed[table] = error
 
 
 def _log(report: RoundReport) -> None:
