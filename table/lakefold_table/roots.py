@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _QUERY: Final = "?ddbTableName="
+_ESCAPED: Final = re.compile(r"%([0-7][0-9A-Fa-f])")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -50,9 +50,9 @@ def parents(root: str) -> Iterator[str]:
 
 
 def segments(root: str) -> list[str]:
-    """Returns the names in a root's path, decoded, and its bucket."""
+    """Returns a root's bucket and the names in its path. Only ASCII characters of them are decoded."""
     start, _ = _parted(root)
-    return [unquote(segment) for segment in start.rpartition("://")[2].split("/")]
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), start.rpartition("://")[2]).split("/")
 
 
 def folder_and_name(name: str) -> tuple[str, str]:

@@ -124,7 +124,7 @@ def test_a_creation_inside_another_table_is_refused_and_names_it(inside: str) ->
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_no_table_is_called_like_a_part_of_one(part: str) -> None:
     """A table `lake/_delta_log` would make a Delta table of the folder above, and hide the tables in it."""
-    for uri in (f"{LAKE}/{part}", f"{LAKE}/{part}/t", f"{LAKE}/{part.upper()}"):
+    for uri in (f"{LAKE}/{part}", f"{LAKE}/{part}/t", f"{LAKE}/{part.upper()}", f"{LAKE}/%5F{part[1:]}"):
         refused = folded(uri, at(uri))
         assert isinstance(refused, Invalid)
         assert "is the name of a part of a table" in refused.message
