@@ -108,7 +108,8 @@ The isolation level is that of the proposal, else the table's `delta.isolationLe
 With `serializable` the table is as if each proposal had been made on the version before its own. With
 `write-serializable` that is so for rows that are written, but a proposal may have read the table before
 rows were added that its version comes after. A version of several proposals has the strictest level of
-them.
+them. A proposal is judged by what it says that it has read. [What holds for the operations of
+Lakefold](../concepts.md#isolation) depends on the level of the table.
 
 Proposals that only add and remove files share a version. One that changes the protocol, the metadata or a
 domain is alone in its version, and so is one whose `commitInfo` has a text as `userMetadata`, which its
@@ -150,8 +151,14 @@ action by action. What a committer refuses is listed with the reason in `tests/d
 A proposal that deletes rows of a file by a deletion vector names these rows in `affected_rows`, by the path
 of the file. Deleting other rows of the file meanwhile is no conflict then: the committer merges the
 deletion vectors. The merged vector is in its action if it has at most 1,024 bytes, else in a file of the
-table. Nothing else that the proposal has read counts, unless it sets `read_whole_table`. A row that both
-delete is a conflict, and so are rows that came back by a RESTORE.
+table. Nothing else that the proposal has read in a file of which others only delete rows counts, unless it
+sets `read_whole_table` or names the rows in `read_rows`. A row that both delete is a conflict, and so are
+rows that came back by a RESTORE.
+
+`read_rows` are rows that the proposal has read and keeps, by the path of their file. It is a conflict if one
+of them was deleted or changed, wherever a compaction has put it. With `names_read_rows` the rows in
+`affected_rows` and `read_rows` and the files in `read_files` are all that the proposal has read: what others
+remove is judged by these alone, whatever the level, and `read_predicates` are about rows that they add.
 
 A compaction (`dataChange` false) that keeps the order of the rows says so in a tag of each file that it
 adds, `lakefold.rowsOf`. It is a JSON array with an array for each part of the file, in the order of the

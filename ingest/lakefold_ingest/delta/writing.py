@@ -314,9 +314,11 @@ class DeltaWriting:
     def built_again(self, envelope: Envelope) -> None:
         """Marks a merge whose first proposal was refused, so that appends after its read version are later.
 
-        Its new read version has every row that was in the log before that proposal (decision 0073).
+        Its new read version has every row that was in the log before that proposal (decision 0073). If the
+        table's level is `Serializable`, they are not later: the log's order counts.
         """
-        if envelope.delta.operation == MERGE and not envelope.delta.read_whole_table:
+        proposal = envelope.delta
+        if proposal.operation == MERGE and not (proposal.read_whole_table or proposal.isolation):
             envelope.delta.isolation = WRITE_SERIALIZABLE
 
     def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,12 +64,15 @@ class Rewriting:
 class RowChanges:
     """What becomes of which rows: `deleted` are the addresses of all rows that are deleted or rewritten.
 
-    `inserted` are indices of rows of the batch.
+    `inserted` are indices of rows of the batch. `kept`: the addresses of rows that have a key of the batch,
+    and stay as they are. `reads_all`: any other row might have been changed as well.
     """
 
     rewritings: Sequence[Rewriting]
     deleted: NDArray[np.uint64]
     inserted: NDArray[np.int64]
+    kept: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    reads_all: bool = False
 
     @property
     def moved(self) -> int:

@@ -158,10 +158,11 @@ def row_changes(table: ReadVersion, changes: LastChanges, matched: FoundRows) ->
     written = changes.batch.rows.num_rows
     new = np.ones(written, np.bool_)
     new[matched.choices[matched.choices < written]] = False
-    stored = pa.table({})
+    stored, kept = pa.table({}), np.empty(0, np.uint64)
     if changes.order.num_columns:
         stored = table.rows_at(matched.addresses, changes.order.column_names)
         newer = changes.is_newer(matched.choices, stored)
+        kept = matched.addresses[~newer]
         matched, stored = matched.only(newer), stored.filter(pa.array(newer))
     rewritings = [Rewriting(rows, columns) for rows, columns in changes.grouped_by_columns(matched, stored)]
-    return RowChanges(rewritings, matched.addresses, np.flatnonzero(new))
+    return RowChanges(rewritings, matched.addresses, np.flatnonzero(new), kept)

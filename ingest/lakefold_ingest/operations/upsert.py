@@ -250,6 +250,8 @@ def changes_of(
         rewritings,
         np.sort(np.concatenate([matched.addresses[clause_of >= 0], others.addresses])),
         _inserted(batch, np.flatnonzero(is_new), merge),
+        matched.addresses[clause_of < 0],
+        reads_all=bool(merge.by_source),
     )
 
 

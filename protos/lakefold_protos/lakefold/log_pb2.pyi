@@ -239,6 +239,26 @@ class DeltaProposal(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ReadRowsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     READ_VERSION_FIELD_NUMBER: _builtins.int
     ACTIONS_FIELD_NUMBER: _builtins.int
     READ_PREDICATES_FIELD_NUMBER: _builtins.int
@@ -249,6 +269,8 @@ class DeltaProposal(_message.Message):
     OPERATION_PARAMETERS_FIELD_NUMBER: _builtins.int
     READ_APP_IDS_FIELD_NUMBER: _builtins.int
     AFFECTED_ROWS_FIELD_NUMBER: _builtins.int
+    READ_ROWS_FIELD_NUMBER: _builtins.int
+    NAMES_READ_ROWS_FIELD_NUMBER: _builtins.int
     read_version: _builtins.int
     """The version that it was built on. Absent: it adds files and depends on nothing, or creates the table."""
     actions: _builtins.bytes
@@ -258,6 +280,10 @@ class DeltaProposal(_message.Message):
     """`serializable` or `write-serializable`. Empty: the table's."""
     operation: _builtins.str
     """E.g. `WRITE`."""
+    names_read_rows: _builtins.bool
+    """`affected_rows`, `read_rows` and `read_files` have all rows that were read. So of what others removed only those
+    count, and `read_predicates` are about rows that others add.
+    """
     @_builtins.property
     def read_predicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The partitions that were read, as SQL conditions."""
@@ -276,6 +302,12 @@ class DeltaProposal(_message.Message):
     def affected_rows(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """For each data file by its path the positions of the rows that are deleted, as a 64 bit Roaring bitmap."""
 
+    @_builtins.property
+    def read_rows(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
+        """For each data file by its path the positions of rows that were read and stay as they are, as a 64 bit Roaring
+        bitmap: the proposal is refused if others deleted or changed one of them.
+        """
+
     def __init__(
         self,
         *,
@@ -289,10 +321,12 @@ class DeltaProposal(_message.Message):
         operation_parameters: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         read_app_ids: _abc.Iterable[_builtins.str] | None = ...,
         affected_rows: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        read_rows: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        names_read_rows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_read_version", b"_read_version", "read_version", b"read_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read_version", b"_read_version", "actions", b"actions", "affected_rows", b"affected_rows", "isolation", b"isolation", "operation", b"operation", "operation_parameters", b"operation_parameters", "read_app_ids", b"read_app_ids", "read_files", b"read_files", "read_predicates", b"read_predicates", "read_version", b"read_version", "read_whole_table", b"read_whole_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read_version", b"_read_version", "actions", b"actions", "affected_rows", b"affected_rows", "isolation", b"isolation", "names_read_rows", b"names_read_rows", "operation", b"operation", "operation_parameters", b"operation_parameters", "read_app_ids", b"read_app_ids", "read_files", b"read_files", "read_predicates", b"read_predicates", "read_rows", b"read_rows", "read_version", b"read_version", "read_whole_table", b"read_whole_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__read_version: _TypeAlias = _typing.Literal["read_version"]  # noqa: Y015
     _WhichOneofArgType__read_version: _TypeAlias = _typing.Literal["_read_version", b"_read_version"]  # noqa: Y015

@@ -19,10 +19,10 @@ from lakefold_table.delta.commit_head import (
 )
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
-from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
+from lakefold_table.delta.conflicts.rules import ISOLATION, SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
-from lakefold_table.delta.merge_deletions import RebasedFiles, rebased
+from lakefold_table.delta.merge_deletions import RebasedFiles, rebased, stale_reads
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.proposed_files import (
     TableFiles,
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from lakefold_table.delta.validity import TableRules
     from lakefold_table.marks.marks import Marks
 
-ISOLATION: Final = "delta.isolationLevel"
 FILES: Final = "files"
 CHANGES: Final = "changes"
 FORGETTING: Final = 1000
@@ -344,13 +343,14 @@ class DeltaDraft:
 
     def _fitted(self, proposal: DeltaTableProposal) -> RebasedFiles | Rejected | Invalid | None:
         """Returns the files of a proposal as they fit to rows that were deleted or moved meanwhile."""
-        if not proposal.affected_rows and not proposal.moves:
+        if not proposal.names_rows:
             return RebasedFiles(proposal.adds, proposal.removes)
         later = () if self._state is None else self._state.since(proposal.read_version)
+        reads = stale_reads(proposal, later, self._files.removed.keys())
         merged = {file.path: file.data for file in self._vectors.values()}
         contents = {**self._fetched.contents, **merged}
         try:
-            files = rebased(proposal, self._files.file, [*later, *self._shared.moving()], contents)
+            files = rebased(proposal, self._files.file, [*later, *self._shared.moving()], contents, reads)
         except DamagedError as error:
             return Invalid(error.reason, error.hint or BUILD_AGAIN)
         if files is None and not self._accepted:

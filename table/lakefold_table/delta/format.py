@@ -132,7 +132,7 @@ class DeltaFormat:
             based_on = proposal.based_on
             if state is not None and based_on is not None and 0 <= based_on < state.history_start:
                 since = based_on if since is None else min(since, based_on)
-            elif state is not None and (proposal.affected_rows or proposal.moves):
+            elif state is not None and proposal.names_rows:
                 contents.update(dict.fromkeys(_vectors(state, proposal), MOST_FILE))
         return Requirements(
             sizes=frozenset(sizes),

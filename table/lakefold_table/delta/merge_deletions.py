@@ -2,12 +2,14 @@
 
 A proposal that deletes rows replaces the deletion vector of a file. If another one has replaced it since, the
 two are merged, unless both delete a row. If a compaction has moved the rows, they are deleted from its files.
+Rows that a proposal has read and keeps are followed in the same way: they must still be in the table.
 A compaction is fitted to rows that were deleted from its sources while it ran.
 """
 
 from __future__ import annotations
 
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
@@ -20,7 +22,7 @@ from lakefold_table.entry import BUILD_AGAIN, Conflict, Rejected
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
     from lakefold_table.delta.proposal import DeltaTableProposal
@@ -47,9 +49,10 @@ def vectors_to_read(
     `later`: what was committed since its read version.
     """
     vectors: list[DeletionVector | None] = []
-    for remove in _stale(proposal, present):
-        vectors.append(remove.deletion_vector)
-        paths = {remove.path}
+    stale = _stale(proposal, present)
+    vectors += [remove.deletion_vector for remove in stale]
+    for name in [*(remove.path for remove in stale), *stale_reads(proposal, later)]:
+        paths = {name}
         for commit in later:
             for move in commit.moves:
                 if move.source in paths:
@@ -63,24 +66,44 @@ def vectors_to_read(
             yield path
 
 
+def stale_reads(
+    proposal: DeltaTableProposal, later: Iterable[CommitFootprint], removed: Collection[str] = ()
+) -> Mapping[str, Bitmap]:
+    """Returns the rows that a proposal has read and keeps, of files that were changed meanwhile.
+
+    `removed`: the files that proposals of the version in the making change.
+    """
+    reads = proposal.read_rows
+    if not reads:
+        return reads
+    changed = frozenset(removed).union(*(each.removed for each in later))
+    return {path: rows for path, rows in reads.items() if path in changed}
+
+
 def rebased(
     proposal: DeltaTableProposal,
     present: Callable[[str], AddFile | None],
     later: Sequence[CommitFootprint],
     contents: Mapping[str, bytes | None],
+    reads: Mapping[str, Bitmap] = MappingProxyType({}),
 ) -> RebasedFiles | Rejected | None:
     """Returns the files of a proposal as they fit to the table, or why they don't.
 
-    Returns None if a deletion vector would have to be read that was not requested, because it is known only
-    since an earlier proposal was folded. Raises `DamagedError` if one can't be read.
+    `reads`: see `stale_reads`. Returns None if a deletion vector would have to be read that was not
+    requested, because it is known only since an earlier proposal was folded. Raises `DamagedError` if one
+    can't be read.
     """
     stale = _stale(proposal, present)
-    if not stale:
+    if not stale and not reads:
         return RebasedFiles(proposal.adds, proposal.removes)
     rebasing = _Rebasing(proposal, present, later, Vectors(contents))
     try:
         for remove in stale:
             conflict = rebasing.fit(remove)
+            if conflict is not None:
+                return Rejected(_of_version(conflict, later))
+        for path, rows in reads.items():
+            conflict = rebasing.check_read(path, rows)
             if conflict is not None:
                 return Rejected(_of_version(conflict, later))
         return rebasing.files()
@@ -173,6 +196,28 @@ class _Rebasing:
                 return conflict
         return None
 
+    def check_read(self, path: str, rows: Bitmap) -> Conflict | None:
+        """Returns a conflict if others have deleted or changed some of these rows of a file, which stay."""
+        rows_at = {path: rows}
+        for moves_of in self._later_moves:
+            for source in [source for source in rows_at if source in moves_of]:
+                moves = moves_of[source]
+                by_target, lost = rows_after(
+                    moves, rows_at.pop(source), self._vectors.rows(moves[0].vector, source)
+                )
+                if lost:
+                    return _both(source, lost)
+                for target, moved in by_target.items():
+                    rows_at[target] = rows_at.get(target, Bitmap()) | moved
+        for where, kept in rows_at.items():
+            file = self._present(where)
+            if file is None:
+                return _gone(where)
+            deleted = kept & self._vectors.rows(file.deletion_vector, where)
+            if deleted:
+                return _both(where, deleted)
+        return None
+
     def _delete(self, path: str, rows: Bitmap, deleted_before: Bitmap) -> Conflict | None:
         """Deletes rows of a file that is in the table.
 
@@ -180,8 +225,7 @@ class _Rebasing:
         """
         file = self._present(path)
         if file is None:
-            message = f"{path!r} was removed, and what became of its rows is not known; {BUILD_AGAIN}"
-            return Conflict(retryable=True, message=message, keys=(path,))
+            return _gone(path)
         deleted = self._vectors.rows(file.deletion_vector, path)
         if not deleted_before <= deleted or rows & deleted:
             return _both(path, rows & deleted or deleted_before - deleted)
@@ -217,6 +261,11 @@ def _by_source(moves: Iterable[RowMove]) -> dict[str, list[RowMove]]:
     for move in moves:
         by_source.setdefault(move.source, []).append(move)
     return by_source
+
+
+def _gone(path: str) -> Conflict:
+    message = f"{path!r} was removed, and what became of its rows is not known; {BUILD_AGAIN}"
+    return Conflict(retryable=True, message=message, keys=(path,))
 
 
 def _both(path: str, rows: Bitmap) -> Conflict:

@@ -66,9 +66,10 @@ class DeltaTableProposal:
     be read; then it has none. `digest`: of the message as it was sent. `statistics`: what those of each of
     `adds` say. `files`: the files that must exist in the table, with their sizes; None for a size that is not
     known. `affected_rows`: by path the rows that it deletes from a file. `moves`: where it puts the rows of
-    files that it removes, if it is a compaction that says so. `is_merged`: its metadata have what was changed
-    since the version that it was built on; if they can't, `unmerged` names what both changed. `kept_ids`:
-    whether it says that all rows which it moves keep their row ids, None if it says nothing of that.
+    files that it removes, if it is a compaction that says so. `read_rows`: by path the rows that it has read
+    and keeps. `names_reads`: it names all rows that it has read. `is_merged`: its metadata have what was
+    changed since the version that it was built on; if they can't, `unmerged` names what both changed.
+    `kept_ids`: whether it says that all rows which it moves keep their row ids, None if it says nothing.
     `user_metadata`: a text that its commit records, None without one.
     """
 
@@ -94,6 +95,8 @@ class DeltaTableProposal:
     files: Mapping[str, int | None] = field(default_factory=no_members)
     affected_rows: Mapping[str, Bitmap] = field(default_factory=no_members)
     moves: tuple[RowMove, ...] = ()
+    read_rows: Mapping[str, Bitmap] = field(default_factory=no_members)
+    names_reads: bool = False
     is_merged: bool = False
     unmerged: frozenset[str] = frozenset()
     kept_ids: bool | None = None
@@ -132,9 +135,14 @@ class DeltaTableProposal:
     @property
     def is_blind(self) -> bool:
         """Whether the proposal only adds rows, and doesn't depend on what the table contains."""
-        reads = self.reads_all or self.read_files or self.read_predicates
+        reads = self.reads_all or self.read_files or self.read_predicates or self.read_rows
         changes_more = self.removes or self.metadata or self.protocol or self.domains
         return not reads and not changes_more and all(file.data_change for file in self.adds)
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether it names rows that it has changed, read or moved, which are found wherever they are now."""
+        return bool(self.affected_rows or self.moves or self.read_rows)
 
     @property
     def changes_data(self) -> bool:
@@ -179,7 +187,7 @@ class DeltaTableProposal:
     def content(self) -> str:
         """Returns what stays the same whenever the same rows are sent again."""
         # Which files a merge changes, and so how many rows it adds, depends on the version that it read.
-        depends = self.affected_rows or self.read_files
+        depends = self.affected_rows or self.read_files or self.read_rows
         return "" if depends or self.fault is not None else f"{self.operation} {self.rows_added}"
 
 
@@ -197,7 +205,8 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         changes = tuple(action for action in actions if isinstance(action, ChangeFile))
         files = _files(adds, changes)
         removes = tuple(action for action in actions if isinstance(action, RemoveFile))
-        affected = {path: _rows(data, path) for path, data in message.affected_rows.items()}
+        affected = _rows("affected", message.affected_rows)
+        read = _rows("read", message.read_rows)
         moves = _moves(adds, removes)
     except DamagedError as error:
         hint = _SENT if error.hint == RESTORE else error.hint
@@ -224,6 +233,8 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         files=files,
         affected_rows=affected,
         moves=moves,
+        read_rows=read,
+        names_reads=message.names_read_rows,
         kept_ids=_kept_ids(actions),
         user_metadata=_user_metadata(actions),
     )
@@ -239,12 +250,16 @@ def _kept_ids(actions: Iterable[Action]) -> bool | None:
     return all(statements) if statements else None
 
 
-def _rows(data: bytes, path: str) -> Bitmap:
-    """Returns the rows in a message. Raises `DamagedError` if they are malformed."""
-    rows = decode_treemap(data, f"the affected rows of {path!r}")
-    if rows.keys() - {0}:
-        raise DamagedError("rows from 2^32 on can't be deleted", where=f"the affected rows of {path!r}")
-    return rows.get(0, Bitmap())
+def _rows(which: str, message: Mapping[str, bytes]) -> dict[str, Bitmap]:
+    """Returns the rows in a message by the path of their file. Raises `DamagedError` if malformed."""
+    by_path: dict[str, Bitmap] = {}
+    for path, data in message.items():
+        where = f"the {which} rows of {path!r}"
+        rows = decode_treemap(data, where)
+        if rows.keys() - {0}:
+            raise DamagedError("rows from 2^32 on can't be deleted", where=where)
+        by_path[path] = rows.get(0, Bitmap())
+    return by_path
 
 
 def _moves(adds: Iterable[AddFile], removes: Sequence[RemoveFile]) -> tuple[RowMove, ...]:

@@ -77,7 +77,8 @@ def reads_fault(
 
     `files`: those of the version that is made. `later`: what was committed since its read version.
     """
-    absent = {path for path in proposal.read_files if files.file(path) is None}
+    read = proposal.read_files | proposal.read_rows.keys()
+    absent = {path for path in read if files.file(path) is None}
     if not absent:
         return None
     unknown = sorted(absent.difference(files.removed, *(each.removed for each in later)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ from lakefold_reader.format.changes import ChangeType
 from lakefold_table.bitmaps import Bitmap, decode_treemap, encode_treemap, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile
 from lakefold_table.delta.actions.lines import lines_of, parse_actions
+from lakefold_table.delta.conflicts.rules import ISOLATION, SERIALIZABLE, is_serializable
 from lakefold_table.delta.table_features.row_tracking import PRESERVING
 from lakefold_table.delta.validity import FEED, FEED_FEATURE
 
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
     Numbers = NDArray[np.uint64]
+
+ANY_ROW: Final = "true"
+"""The predicate of all rows."""
 
 
 class DeltaReadVersion(DeltaRows, ReadVersion):
@@ -122,13 +126,31 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
             remove_unused(target, written, str(error))
             raise
         part.delta.actions = lines_of([*written, *change_data])
-        if changes.inserted.size:
-            rows = pa.array(changes.inserted)
-            columns_of_keys = self.schema.chosen(batch.keys.names).columns
-            part.delta.read_predicates.append(
-                key_predicate(columns_of_keys, [array.take(rows) for array in batch.keys.arrays])
-            )
+        self._add_reads(part, batch, changes)
         return part
+
+    def _add_reads(self, part: Envelope, batch: MergeBatch, changes: RowChanges) -> None:
+        """Adds what the merge has read beside the rows that it changes: see `is_serializable`."""
+        keys, arrays = self.schema.chosen(batch.keys.names).columns, batch.keys.arrays
+        if not self.is_serializable:
+            if changes.inserted.size:
+                rows = pa.array(changes.inserted)
+                predicate = key_predicate(keys, [array.take(rows) for array in arrays])
+                part.delta.read_predicates.append(predicate)
+            return
+        if changes.reads_all or batch.keys.count:
+            predicate = ANY_ROW if changes.reads_all else key_predicate(keys, arrays)
+            part.delta.read_predicates.append(predicate)
+        for path, kept in self._by_path(changes.kept).items():
+            part.delta.read_rows[path] = encode_treemap({0: kept})
+
+    @property
+    def is_serializable(self) -> bool:
+        """Whether the table's isolation level is `Serializable`: then all that was read is judged.
+
+        Otherwise the rows that change are, and the keys that are inserted.
+        """
+        return is_serializable(self.snapshot.metadata.configuration.get(ISOLATION))
 
     def _write_rows(self, target: ParquetTarget, rows: RowsToWrite) -> Iterator[AddFile]:
         """Writes new rows. With row tracking the rows that are moved keep their ids."""
@@ -185,11 +207,21 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         envelope = self._begun(key, MERGE, predicate, removed, files, change_data)
         for part in parts:
             envelope.delta.read_predicates.extend(part.delta.read_predicates)
+            for path, kept in part.delta.read_rows.items():
+                both = decode_treemap(kept, "a part's rows")
+                if path in envelope.delta.read_rows:
+                    before = decode_treemap(envelope.delta.read_rows[path], "a part's rows")
+                    both = {0: both.get(0, Bitmap()) | before.get(0, Bitmap())}
+                envelope.delta.read_rows[path] = encode_treemap(both)
         return envelope
 
     def deletion(self, target: Target, key: Key, addresses: Numbers, predicate: str) -> Envelope:
         """See `ReadVersion.deletion`."""
-        return self.replacement(cast("ParquetTarget", target), key, addresses, (), predicate, "DELETE")
+        envelope = self.replacement(cast("ParquetTarget", target), key, addresses, (), predicate, "DELETE")
+        if self.is_serializable:
+            # Rows for which it does not hold are not changed, whatever others do to them.
+            envelope.delta.read_predicates.append(predicate)
+        return envelope
 
     def replacement(
         self,
@@ -223,6 +255,9 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         envelope.delta.actions = lines_of([*tags, *removed.removes, *removed.adds, *files, *change_data])
         envelope.delta.operation_parameters["predicate"] = predicate
         removed.add_to(envelope)
+        envelope.delta.names_read_rows = True
+        if self.is_serializable:
+            envelope.delta.isolation = SERIALIZABLE
         return envelope
 
     @property

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SERIALIZABLE: Final = "serializable"
 WRITE_SERIALIZABLE: Final = "write-serializable"
+ISOLATION: Final = "delta.isolationLevel"
+"""The property with the table's isolation level."""
 SHOWN: Final = 5
 """How many paths or names an outcome contains as evidence."""
 Condition = Callable[["JudgedProposal", "CommitFootprint"], "frozenset[str] | None"]
@@ -110,10 +112,16 @@ def _read_and_removed(ours: JudgedProposal, theirs: CommitFootprint) -> frozense
         return theirs.removed
     # Of a proposal that names the rows that it changes, nothing else depends on what it has read. No row that
     # others deleted or moved is one that it would have changed, or else the row itself is in conflict.
-    kept = theirs.keeps_rows if proposal.affected_rows else _carried(proposal, theirs)
+    names_rows = proposal.affected_rows or proposal.read_rows
+    kept = theirs.keeps_rows if names_rows else _carried(proposal, theirs)
+    named = proposal.read_files | proposal.read_rows.keys()
     removals = (file for file in theirs.removals if file.path not in kept)
     return _some(
-        frozenset(each.path for each in removals if each.path in proposal.read_files or ours.selects(each))
+        frozenset(
+            each.path
+            for each in removals
+            if each.path in named or (not proposal.names_reads and ours.selects(each))
+        )
     )
 
 
@@ -175,6 +183,11 @@ RULES: Final = (
         _both_removed,
     ),
 )
+
+
+def is_serializable(level: str | None) -> bool:
+    """Returns whether an isolation level, of a proposal or a table, is named and is the strictest one."""
+    return (level or "").lower() == SERIALIZABLE
 
 
 def isolation_level(proposed: str, configuration: str | None) -> str:

@@ -60,6 +60,7 @@ class SharedVersion:
         return (
             any(file.path in self._removed for file in proposal.removes)
             or not self._removed.isdisjoint(proposal.read_files)
+            or not self._removed.isdisjoint(proposal.read_rows)
             or not self._apps.isdisjoint(proposal.read_apps)
         )
 
