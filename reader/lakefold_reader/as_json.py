@@ -202,7 +202,7 @@ def _plain_app(mark: AppMark) -> Plain:
         "batches": [list(interval) for interval in mark.intervals],
         "forgotten_below": mark.forgotten_below,
         "versions": {str(batch): version for batch, version in mark.recent},
-        "time": iso(time_of(mark.time_us)),
+        "time": iso(time_of(mark.time_us)) if mark.time_us else None,
     }
 
 

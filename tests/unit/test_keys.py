@@ -3,14 +3,30 @@
 Promises: keyless-repeats, batches-remembered (docs/operations.md).
 """
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakefold_committer.fold.fold import LATEST_US
 from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks.batches import MAX_INTERVALS, AppMark
-from lakefold_table.marks.marks import KEPT_APPS, MAX_APPS, MAX_UUIDS, SILENT_APP_US, Marks
+from lakefold_table.errors import DamagedError
+from lakefold_table.marks.batches import MAX_INTERVALS, AppMark, GrowingMark
+from lakefold_table.marks.marks import (
+    KEPT_APPS,
+    MAX_APPS,
+    MAX_UUIDS,
+    OLDER_APPS,
+    OLDER_APPS_BYTES,
+    SHORTENS_APPS,
+    SILENT_APP_US,
+    Marks,
+    decode_marks,
+)
 from tests.folding import DAY, START_US, append, entry
 
 
@@ -79,12 +95,18 @@ def test_the_newest_uuids_are_kept() -> None:
     assert seen(Keys(marks), append("u10")) == Duplicate(10)
 
 
-def test_apps_that_are_silent_for_long_are_forgotten_if_many_others_came_since() -> None:
-    apps = {
-        f"app-{number}": AppMark(((0, 0),), recent=((0, 10_000 - number),), time_us=START_US)
-        for number in range(KEPT_APPS + 9)
+def apps(count: int, **changes: Any) -> dict[str, AppMark]:  # noqa: ANN401 - the test names the field
+    """The marks of apps that sent batches 0 and 1, app-0 last."""
+    mark = AppMark(((0, 1),), recent=((0, 1), (1, 2)), time_us=START_US)
+    return {
+        f"app-{number}": replace(mark, recent=((0, 1), (1, 10_000 - number)), **changes)
+        for number in range(count)
     }
-    keys = Keys(Marks(apps=apps))
+
+
+@pytest.mark.parametrize("rules", [SHORTENS_APPS - 1, SHORTENS_APPS])
+def test_apps_that_are_silent_for_long_are_forgotten_if_many_others_came_since(rules: int) -> None:
+    keys = Keys(Marks(apps=apps(KEPT_APPS + 9)), rules)
     add(keys, append(app="new", batch=1), 20_000, START_US + 80 * DAY)
     assert len(keys.marks(START_US + SILENT_APP_US - 1).apps) == KEPT_APPS + 10
     kept = set(keys.marks(START_US + SILENT_APP_US).apps)
@@ -104,17 +126,95 @@ def test_an_app_id_has_a_bounded_length(length: int, *, refused: bool) -> None:
     assert answer is None or "at most 256" in answer.hint  # type: ignore[attr-defined]
 
 
-def test_there_is_room_for_so_many_apps_and_no_more() -> None:
-    """Each is written into every version: without a bound anybody could make a table unusable."""
-    known = {f"app-{number}": AppMark(((0, 0),), time_us=START_US) for number in range(MAX_APPS)}
-    full = Keys(Marks(apps=known))
+def test_rules_before_took_no_more_than_so_many_apps() -> None:
+    full = Keys(Marks(apps=apps(MAX_APPS)), SHORTENS_APPS - 1)
     refused = seen(full, append(app="one more", batch=0))
     assert isinstance(refused, Invalid)
     assert "the batch ids of 10000 apps" in refused.message
-    assert "an app id that the table knows" in refused.hint
-    assert seen(full, append(app="app-3", batch=1)) is None
-    assert seen(full, append(app="app-3", batch=0)) == Duplicate(0)
-    assert seen(full, append("by uuid")) is None
+    assert seen(full, append(app="app-3", batch=2)) is None
+
+
+def test_any_number_of_apps_writes_and_each_version_stays_small() -> None:
+    """Runs of a job with an id of their own; one app writes beside them all the time, another came first."""
+    marks = Marks(apps=apps(MAX_APPS))
+    for run in range(20):
+        keys = Keys(through(marks))
+        for number in range(200):
+            entry = append(app=f"run {run} of a nightly job, number {number}", batch=0)
+            assert seen(keys, entry) is None
+            add(keys, entry, 20_000 + run)
+        steady = append(app="steady", batch=run)
+        assert seen(keys, steady) is None
+        add(keys, steady, 20_000 + run)
+        marks = keys.marks(START_US + run)
+        assert sum(map(len, marks.encode().values())) < OLDER_APPS_BYTES + KEPT_APPS * 200
+    again = Keys(through(marks))
+    assert [seen(again, append(app="steady", batch=run)) is None for run in (0, 19, 20)] == [
+        False,
+        False,
+        True,
+    ]
+    known = [name for name in marks.apps if name.startswith("run ")]
+    assert len(known) > 2 * KEPT_APPS
+    assert all(isinstance(seen(again, append(app=name, batch=0)), Duplicate) for name in known)
+    assert known[-1] == "run 19 of a nightly job, number 199"
+
+
+@given(
+    batches=st.lists(st.integers(0, 12), min_size=1, max_size=12, unique=True),
+    batch=st.integers(0, 12),
+    is_rolled_back=st.booleans(),
+)
+def test_a_shortened_app_folds_nothing_twice_and_takes_what_follows(
+    batches: list[int], batch: int, *, is_rolled_back: bool
+) -> None:
+    """Compared with the app's whole mark: a Duplicate stays one or is too old, a new batch may be too old."""
+    rolled_back = ((batches[0], batches[0], 9),) if is_rolled_back else ()
+    growing = GrowingMark(AppMark(rolled_back=rolled_back))
+    for number in batches:
+        growing.add(number, 1, START_US)
+    whole = Marks(apps={"a": growing.mark()})
+    short = through(replace(whole, apps={"a": growing.mark().shortened()}))
+    assert short.apps["a"].is_short
+    entry = append(app="a", batch=batch)
+    before, after = seen(Keys(whole), entry), seen(Keys(short), entry)
+    if isinstance(after, Duplicate):
+        assert isinstance(before, Duplicate)
+        assert after.rolled_back_by == before.rolled_back_by
+    elif after is None:
+        assert before is None
+        keys = Keys(short)
+        add(keys, entry, 2)
+        assert seen(Keys(through(keys.marks(START_US))), entry) == Duplicate(2)
+    else:
+        assert "too old to check" in after.message  # type: ignore[attr-defined]
+        assert batch < max(batches)
+    assert seen(Keys(short), append(app="a", batch=max(batches))) is not None
+    assert seen(Keys(short), append(app="a", batch=max(batches) + 1)) is None
+
+
+def test_apps_of_one_version_are_shortened_in_an_order_that_no_restart_changes() -> None:
+    names = [f"app-{number}" for number in range(KEPT_APPS + 50)]
+    texts = []
+    for order in (names, names[::-1]):
+        keys = Keys(Marks())
+        for name in order:
+            add(keys, append(app=name, batch=0), 7)
+        texts.append(keys.marks(START_US).encode()[OLDER_APPS])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("text", ["[1]", '[["a"]]', '[["a",-1,0,0]]', '[["a",1,2,0]]', '[["a",1.5]]', '["a"'])
+def test_broken_short_marks_are_reported(text: str) -> None:
+    with pytest.raises(DamagedError, match="can't be read"):
+        decode_marks(Marks().encode() | {OLDER_APPS: text})
+
+
+def through(marks: Marks) -> Marks:
+    """The marks as the next version is made from them, by another process."""
+    decoded = decode_marks(marks.encode())
+    assert decoded is not None
+    return decoded
 
 
 def test_keys_do_not_change_the_marks_they_began_with() -> None:

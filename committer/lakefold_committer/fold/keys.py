@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Duplicate, Entry, Invalid
 from lakefold_table.marks.batches import AppMark, GrowingMark
 from lakefold_table.marks.content_digest import UNKNOWN, differs, digests
-from lakefold_table.marks.marks import KEPT_APPS, MAX_APP_ID, MAX_APPS, MAX_UUIDS, RULES, SILENT_APP_US, Marks
+from lakefold_table.marks.marks import (
+    KEPT_APPS,
+    MAX_APP_ID,
+    MAX_APPS,
+    MAX_UUIDS,
+    OLDER_APPS_BYTES,
+    RULES,
+    SHORTENS_APPS,
+    SILENT_APP_US,
+    Marks,
+)
 from lakefold_table.marks.rollbacks import without_repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXPLAINS_REPEATS = 4
 """The first version of the rules by which a Duplicate says more than its version."""
@@ -19,6 +33,7 @@ class Keys:
 
     def __init__(self, marks: Marks, rules: int = RULES) -> None:
         self._compares_content = rules >= EXPLAINS_REPEATS
+        self._shortens = rules >= SHORTENS_APPS
         self._marks = marks = marks if self._compares_content else without_repeats(marks)
         self._apps = dict(marks.apps)
         self._growing: dict[str, GrowingMark] = {}
@@ -57,7 +72,7 @@ class Keys:
         return Duplicate(version, rolled_back_by, self._compares_content and differs(contents[0], entry))
 
     def _full(self) -> Invalid | None:
-        if len(self._apps) < MAX_APPS:
+        if self._shortens or len(self._apps) < MAX_APPS:
             return None
         return Invalid(
             f"the table keeps the batch ids of {len(self._apps)} apps, and can't keep those of another app",
@@ -87,16 +102,20 @@ class Keys:
     def marks(self, time_us: int) -> Marks:
         """Returns the marks with these keys, bounded.
 
-        Apps that have been silent for 90 days are forgotten, but never the `KEPT_APPS` whose last batches are
-        in the newest versions: even if a clock is wrong, a table of few apps forgets none.
+        The `KEPT_APPS` whose last batches are in the newest versions are kept whole, even if a clock is
+        wrong: a table of few apps forgets none. Of the others those are forgotten that have been silent for
+        90 days. Of those that remain less is kept (`AppMark.shortened`), until their text is too long: then
+        those are forgotten that have been silent for longest. So any number of apps may write.
         """
         apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
         spare = len(apps) - KEPT_APPS
-        if spare > 0:
+        if spare > 0 and not self._shortens:
             silent = [name for name, mark in apps.items() if mark.time_us <= time_us - SILENT_APP_US]
             silent.sort(key=lambda name: apps[name].last_version)
             for name in silent[:spare]:
                 del apps[name]
+        elif spare > 0:
+            apps = _shortened(apps, time_us)
         uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
         newest, rolled_back = dict(uuids), self._marks.uuids_rolled_back
         return replace(
@@ -106,3 +125,22 @@ class Keys:
             uuid_contents=digests(self._contents.get(uuid) for uuid in newest),
             uuids_rolled_back={uuid: by for uuid, by in rolled_back.items() if uuid in newest},
         )
+
+
+def _shortened(apps: Mapping[str, AppMark], time_us: int) -> dict[str, AppMark]:
+    """Returns the marks with those shortened that are not the `KEPT_APPS` newest: see `Keys.marks`."""
+    whole = {name: mark for name, mark in apps.items() if not mark.is_short}
+    older = {name: mark for name, mark in apps.items() if mark.is_short}
+    spare = len(whole) - KEPT_APPS
+    if spare <= 0:
+        return older | whole
+    for name in sorted(whole, key=lambda name: (whole[name].last_version, name))[:spare]:
+        mark = whole.pop(name)
+        if mark.time_us > time_us - SILENT_APP_US:
+            older[name] = mark.shortened()
+    length, forgotten = 0, set[str]()
+    for name in reversed(older):
+        length += len(older[name].short_form(name)) + 1
+        if length > OLDER_APPS_BYTES:
+            forgotten.add(name)
+    return {name: mark for name, mark in older.items() if name not in forgotten} | whole

@@ -66,8 +66,7 @@ from lakefold_table.delta.validity import (
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
-from lakefold_table.marks.batches import AppMark
-from lakefold_table.marks.marks import APP, decode_marks
+from lakefold_table.marks.marks import app_mark_in, decode_marks
 from lakefold_table.nesting import neighbour_fault
 from lakefold_table.values import uuid_of
 
@@ -435,8 +434,7 @@ class DeltaDraft:
         action = None if self._snapshot is None or not app else self._snapshot.apps.get(app)
         if action is None or batch is None or batch > action.version:
             return False  # Most batches are new, and need no mark decoded.
-        encoded = self.metadata.get(APP + app)
-        theirs = batch_of_others(action, None if encoded is None else AppMark.decode(encoded))
+        theirs = batch_of_others(action, app_mark_in(self.metadata, app))
         return theirs is not None and batch <= theirs
 
     @cached_property

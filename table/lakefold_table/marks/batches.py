@@ -75,6 +75,31 @@ class AppMark:
         """The version that contains the batch that was folded last, 0 if none was."""
         return self.recent[-1][1] if self.recent else 0
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it only has what `shortened` keeps."""
+        return bool(self.intervals) and not self.recent and not self.time_us
+
+    def shortened(self) -> AppMark:
+        """Returns what is kept of an app that was silent while many others wrote: the last interval.
+
+        Its ids are Duplicates as before, without their version, and those that follow are folded. Of ids
+        below it is no longer known whether they were folded, if there are other intervals.
+        """
+        first, last = self.intervals[-1]
+        forgotten_below = self.forgotten_below if len(self.intervals) == 1 else first
+        return AppMark(((first, last),), forgotten_below, rolled_back=self.rolled_back)
+
+    def short_form(self, app_id: str) -> str:
+        """Returns a short mark as JSON, with its app."""
+        first, last = self.intervals[-1]
+        more = ""
+        if first or self.forgotten_below or self.rolled_back:
+            rolled_back = f",{compact(self.rolled_back)}" if self.rolled_back else ""
+            more = f",{first},{self.forgotten_below}{rolled_back}"
+        # A version may have thousands of them.
+        return f"[{json.dumps(app_id)},{last}{more}]"
+
     @cached_property
     def encoded(self) -> str:
         """The value of the app's metadata key. Cached, as most apps write nothing in most versions."""
@@ -105,11 +130,27 @@ class AppMark:
             recent,
             whole(value["time_us"]),
             split(text_of(value.get("contents", "")), len(recent)),
-            tuple(
-                (whole(first), whole(last), whole(version))
-                for first, last, version in value.get("rolled_back", ())
-            ),
+            _triples(value.get("rolled_back", ())),
         )
+
+
+def short_marks(text: str) -> dict[str, AppMark]:
+    """Returns the marks in an array of `short_form`s. Raises `ValueError`, `KeyError` or `TypeError`."""
+    marks = {}
+    for app_id, last, *more in json.loads(text):
+        first, forgotten_below, *rolled_back = more or (0, 0)
+        if whole(first) > whole(last):
+            raise ValueError(f"the batches from {first} to {last} don't ascend")
+        marks[text_of(app_id)] = AppMark(
+            ((first, last),),
+            whole(forgotten_below),
+            rolled_back=_triples(rolled_back[0] if rolled_back else ()),
+        )
+    return marks
+
+
+def _triples(value: Iterable[Iterable[object]]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((whole(first), whole(last), whole(version)) for first, last, version in value)
 
 
 class GrowingMark:

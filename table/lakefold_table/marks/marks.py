@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.batches import AppMark, short_marks
 from lakefold_table.marks.compact_json import compact, text_of, whole
 from lakefold_table.marks.content_digest import split
 from lakefold_table.marks.owner import Owner
@@ -36,8 +36,10 @@ UUID_CONTENTS = "lakefold.uuid-contents"
 UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
+OLDER_APPS = "lakefold.older-apps"
+"""The apps with short marks, as a JSON array, those first that have been silent for longer."""
 
-RULES = 9
+RULES = 10
 """The version of the rules by which this release folds. A committer steps down if it finds newer rules.
 
 1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
@@ -49,9 +51,9 @@ although both were built on one version (decision 0070). 8: an Update may state 
 as made after it (decision 0073). 9: the marks of a Delta table with domainMetadata are in a domain (decision
 0097), its metrics are named by the operation, a batch that another client recorded in it is a Duplicate, and
 more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
-replaced by one of its name.
+replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`).
 
-What more is Invalid belongs to 9 until a release has folded by it. From then on it needs the next number,
+What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,
 and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
 calls it different if they refuse what it committed.
 """
@@ -63,11 +65,16 @@ MARKS_IN_DOMAIN = 9
 """The rules from which on the marks of a Delta table are in a domain, if it has domains."""
 REFUSES_REPLACED = 9
 """The rules from which on rows of Lance tables are refused if their values are of a replaced column."""
+SHORTENS_APPS = 10
+"""The rules from which on a table takes any number of apps, and keeps less of those that are silent."""
 SHARES_VERSIONS = 3
 """The rules from which on versions of Lance tables can be folded again."""
 
 MAX_APPS = 10_000
+"""How many apps a table knew under rules before 10: no other was folded."""
 KEPT_APPS = 1000
+OLDER_APPS_BYTES = 2**17
+"""How long the text of short marks may be: some 2,500 apps with ids of 36 characters."""
 MAX_APP_ID = 256
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
@@ -237,7 +244,11 @@ class Marks:
             encoded[UUID_CONTENTS] = "".join(self.uuid_contents)
         if self.uuids_rolled_back:
             encoded[UUIDS_ROLLED_BACK] = compact(list(self.uuids_rolled_back.items()))
-        encoded.update((APP + app_id, mark.encoded) for app_id, mark in self.apps.items())
+        older = [mark.short_form(app_id) for app_id, mark in self.apps.items() if mark.is_short]
+        if older:
+            encoded[OLDER_APPS] = f"[{','.join(older)}]"
+        marks = ((app_id, mark) for app_id, mark in self.apps.items() if not mark.is_short)
+        encoded.update((APP + app_id, mark.encoded) for app_id, mark in marks)
         return encoded
 
 
@@ -256,6 +267,14 @@ def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
             where=where,
             hint=f"restore the keys that begin with {PREFIX} from an older version",
         ) from error
+
+
+def app_mark_in(metadata: Mapping[str, str], app_id: str) -> AppMark | None:
+    """Returns the mark of one app, None if it has none. The marks must be sound."""
+    encoded = metadata.get(APP + app_id)
+    if encoded is not None:
+        return AppMark.decode(encoded)
+    return short_marks(metadata.get(OLDER_APPS, "[]")).get(app_id)
 
 
 def digest_of_marks(metadata: Mapping[str, str]) -> str:
@@ -294,7 +313,8 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         operations={kind: whole(version) for kind, version in mark["operations"].items()},
         file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
         uuids=uuids,
-        apps={
+        apps=short_marks(metadata.get(OLDER_APPS, "[]"))
+        | {
             key.removeprefix(APP): AppMark.decode(value)
             for key, value in metadata.items()
             if key.startswith(APP)
