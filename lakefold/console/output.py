@@ -53,6 +53,11 @@ def print_line(text: str, *, err: bool = False) -> None:
         click.echo(one_line(text))
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns e.g. "1 version" or "1,200 versions"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def table_text(uri: str, format_name: str) -> str:
     """Returns the URI of a table, with its format."""
     return f"{uri} ({format_name} table)"

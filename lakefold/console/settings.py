@@ -222,18 +222,20 @@ class Settings(BaseModel):
             raise ValueError(str(error)) from error
 
     def brokers(self) -> str:
-        """Returns the brokers' addresses: those of the setting, else of the broker that `up` started here.
+        """Returns the brokers' addresses: those of the setting, else of the broker that `up` started.
+
+        That is the one of the current folder, or of the nearest folder above it that has one.
 
         Raises `SettingError` if the setting is empty and no such broker exists.
         """
         if self.bootstrap_servers:
             return self.bootstrap_servers
-        from lakefold.local.home import known_broker
+        from lakefold.local.home import nearest_broker
 
-        local = known_broker()
+        local = nearest_broker()
         if local is not None and local.bootstrap_servers:
             return local.bootstrap_servers
-        message = "no brokers are set, and `lakefold up` has started none in this folder"
+        message = "no brokers are set, and `lakefold up` has started none in this folder or one above it"
         given = f"--bootstrap-servers, {PREFIX}BOOTSTRAP_SERVERS, or Spark's kafka.bootstrap.servers"
         hint = f"run `lakefold up`, or set {given}"
         raise SettingError(message, where=OptionName("bootstrap_servers"), hint=hint)

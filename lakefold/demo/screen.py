@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lakefold.demo.state import DemoProgress
 
 _SILENCE_S: Final = 1.8
+_MOST_SILENCE_S: Final = 15.0
 _LEAST_WIDTH: Final = 70
 
 
@@ -47,7 +48,7 @@ def screen_for(stream: IO[str], state: DemoProgress) -> Screen:
 
 
 class PlainLines:
-    """Prints a line for each note, and the state if nothing was printed for more than a second."""
+    """Prints a line for each note, and the state in between, after growing pauses."""
 
     def __init__(
         self, stream: IO[str], state: DemoProgress, clock: Callable[[], float] = time.monotonic
@@ -56,15 +57,18 @@ class PlainLines:
         self._state = state
         self._clock = clock
         self._last = clock()
+        self._pause = _SILENCE_S
 
     def note(self, text: str, *, loud: bool = False) -> None:
         """Prints the line with the seconds since the start."""
+        self._pause = _SILENCE_S
         self._print(f"** {text}" if loud else text)
 
     def refresh(self, state: DemoProgress) -> None:
         """Prints the state unless a line was printed just before."""
-        if self._clock() - self._last >= _SILENCE_S:
+        if self._clock() - self._last >= self._pause:
             self._print(state_line(state))
+            self._pause = min(self._pause * 2, _MOST_SILENCE_S)
 
     def __enter__(self) -> Self:
         return self

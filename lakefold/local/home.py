@@ -6,6 +6,7 @@ So the other verbs find it without a setting, and `down` stops the right broker.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from lakefold.local.broker import Broker
@@ -29,6 +30,24 @@ def known_broker(folder: Path | None = None) -> Broker | None:
     except FileNotFoundError:
         return None
     return Broker(_home(folder) / pointer["folder"])
+
+
+def nearest_broker() -> Broker | None:
+    """Returns the broker of the current folder, else of the nearest folder above it that has one.
+
+    A folder above counts only if its record belongs to this user: in e.g. `/tmp` others could name theirs.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        record = _home(folder) / _POINTER
+        try:
+            is_own = folder == here or record.stat().st_uid == os.getuid()
+        except OSError:
+            continue
+        known = known_broker(folder) if is_own else None
+        if known is not None:
+            return known
+    return None
 
 
 def remember(broker: Broker, folder: Path | None = None) -> None:

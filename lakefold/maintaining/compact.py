@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line, print_table
+from lakefold.console.output import counted, print_json, print_line, print_table
 from lakefold.maintaining.engine import engine_of, engine_option
 from lakefold.maintaining.reports import CompactionBar
 
@@ -89,9 +89,9 @@ def command(
         print_table(canonical(table), report.format)
         would = " (dry run: nothing was rewritten)" if dry_run else ""
         print_line(
-            f"{report.fragments_before:,} fragments before, {report.fragments_after:,} after; "
-            f"{report.tasks:,} rewrites of {report.rows:,} rows in {report.bytes:,} bytes, "
-            f"{report.deleted_rows:,} deleted rows removed{would}"
+            f"{counted(report.fragments_before, 'fragment')} before, {report.fragments_after:,} after; "
+            f"{counted(report.tasks, 'rewrite')} of {counted(report.rows, 'row')} in {report.bytes:,} bytes, "
+            f"{counted(report.deleted_rows, 'deleted row')} removed{would}"
         )
         print_failed(report)
     context.exit(report.exit_code)

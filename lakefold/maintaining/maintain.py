@@ -12,7 +12,7 @@ import click
 
 from lakefold.console.http_port import open_port
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line, table_text
+from lakefold.console.output import counted, print_json, print_line, table_text
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
 from lakefold.maintaining.reports import CompactionBar, plain_report, print_failed
 
@@ -203,8 +203,10 @@ def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:
     skipped = f"; not compacted: {report.skipped}" if report.skipped else ""
     indices = f"indices brought up to date because of {', '.join(report.indices)}, " if report.indices else ""
     print_line(
-        f"{table_text(report.table, report.format)}: {done.tasks:,} rewrites of {done.rows:,} rows, {indices}"
-        f"{report.cleaned.versions:,} versions and {report.removed_files.count:,} unnamed files removed"
+        f"{table_text(report.table, report.format)}: "
+        f"{counted(done.tasks, 'rewrite')} of {counted(done.rows, 'row')}, {indices}"
+        f"{counted(report.cleaned.versions, 'version')} and "
+        f"{counted(report.removed_files.count, 'unnamed file')} removed"
         f"{skipped}{would}"
     )
     print_failed(done)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import click
 
-from lakefold.console.output import print_line
+from lakefold.console.output import counted, print_line
 from lakefold.stderr_lines import only_json
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CompactionBar:
         self.close()
         if not sys.stderr.isatty() or only_json():
             return
-        label = f"{len(tasks)} rewrites"
+        label = counted(len(tasks), "rewrite")
         bar = click.progressbar(length=sum(map(_weight, tasks)), label=label, file=sys.stderr)
         self._bar = self._stack.enter_context(bar)
 

@@ -253,9 +253,11 @@ def _evidence(conflict: Conflict) -> list[tuple[str, str]]:
 
 def _version(explanation: Explanation) -> str | None:
     """Returns a description of the version that contains the proposal or records its refusal."""
+    from lakefold_reader.snapshot.history import Positions
+
     held = None if explanation.finding is None else explanation.finding.version
     if held is not None:
-        span = f"{held.topic}/{held.partition}@{held.first}-{held.last}"
+        span = Positions(held.log, held.topic, held.first, held.last)
         when = f"{held.timestamp:%Y-%m-%d %H:%M:%S.%f}"
         operation = operations_text(held.operation, held.operations)
         made = f"{operation} of {when}, folded on version {held.base_version}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lakefold.console.options import json_option, verb
-from lakefold.console.output import print_json
+from lakefold.console.output import print_json, print_line
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
 from lakefold.local.home import default_folder, forget, known_broker, remember
@@ -39,6 +39,8 @@ def up(port: int, chosen: Path | None, *, as_json: bool) -> None:
     """
     broker = _broker_to_start(port, chosen)
     ran = broker.running
+    if not ran and not as_json:
+        print_line(f"Starting the broker in {broker.directory}, which takes some seconds …", err=True)
     address = broker.start()
     if ran and port and address.rpartition(":")[2] != str(port):
         message = f"the broker of this folder runs already, at {address}"

@@ -92,6 +92,11 @@ _OF_OTHERS = {
     "batchsize": "max_rows",
 }
 """Parameters of delta-rs, pylance and delta-spark by the names that they have here."""
+_INSTEAD = {
+    "mode": "append adds rows, upsert and delete change them; to replace rows, write them with "
+    'Spark: rows.write.format("lakefold").mode("overwrite").save(TABLE)',
+}
+"""What to do instead of a parameter of delta-rs, pylance and delta-spark that doesn't exist here."""
 _KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
     (bool, "True or False", ("merge_schema", "stable_row_ids", "by_policy")),
     (Real, "a number of seconds", ("timeout", "max_lag", "max_delay")),
@@ -216,7 +221,9 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
             known = dict.fromkeys([*(_parameters(function) if function else ()), *options])
             python_name = _OF_OTHERS.get(name) or _python_name(name)
             near = [python_name] if python_name in known else difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the options are: {', '.join(known)}"
+            hint = _INSTEAD.get(name) or (
+                f"did you mean {near[0]}?" if near else "help(lakefold.WriteOptions) lists the options"
+            )
             raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
 
 

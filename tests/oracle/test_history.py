@@ -41,7 +41,8 @@ def test_versions_of_our_own(tmp_path: Path) -> None:
     assert traffic(newest) == (12, 0, 2, 0)
     assert newest.apps == (Batches("app", 1, 2, 2),)
     assert str(newest.positions) == "lakefold.transactions/0@1-2"
-    assert (oldest.version, oldest.operation, traffic(oldest)) == (1, "overwrite", (0, 0, 0, 0))
+    assert (oldest.version, oldest.operation, traffic(oldest)) == (1, "create", (0, 0, 0, 0))
+    assert str(oldest.positions) == "lakefold.transactions/0@0"
 
 
 def test_refusals_are_counted(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_what_foreign_clients_did(tmp_path: Path) -> None:
         ("update", 1, 1, 1, 0),
         ("delete", 0, 4, 0, 0),
         ("append", 5, 0, 1, 0),
-        ("overwrite", 20, 0, 2, 0),
+        ("create", 20, 0, 2, 0),
     ]
     assert not any(row.own or row.positions or row.seconds_to_visible for row in lakefold.open(uri).history())
 

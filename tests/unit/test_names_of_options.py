@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.cli import run
 from lakefold.spark_format import LakefoldFormat
+from lakefold.writing.options import write_settings
 from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.cdc.events import read_rows
 from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders
@@ -62,6 +63,15 @@ def test_a_function_names_its_parameters() -> None:
     with pytest.raises(InvalidError) as raised:
         merge_of("delete", "id", "at")
     assert raised.value.where == "order_by"
+
+
+def test_the_mode_of_other_clients_is_refused_with_what_replaces_rows() -> None:
+    with pytest.raises(InvalidError) as raised:
+        write_settings("memory://named", {"mode": "overwrite"})  # type: ignore[typeddict-unknown-key] # the point
+    assert 'format("lakefold").mode("overwrite")' in raised.value.hint
+    with pytest.raises(InvalidError) as raised:
+        write_settings("memory://named", {"no_such_name": 1})  # type: ignore[typeddict-unknown-key] # as above
+    assert raised.value.hint == "help(lakefold.WriteOptions) lists the options"
 
 
 def test_a_verb_names_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

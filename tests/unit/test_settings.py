@@ -10,6 +10,8 @@ import pytest
 
 from lakefold.console.settings import MOST_FILE_BYTES, Settings, read_settings
 from lakefold.errors import SettingError
+from lakefold.local.broker import Broker
+from lakefold.local.home import known_broker, nearest_broker, remember
 from lakefold_table.uri import canonical
 
 
@@ -219,3 +221,27 @@ def test_the_local_broker_of_this_folder_is_the_default(tmp_path: Path) -> None:
     (home / "broker.json").write_text('{"folder": "broker"}')
     (home / "broker" / "ports.json").write_text('{"port": 4711, "controller_port": 4712}')
     assert read_settings({}).brokers() == "127.0.0.1:4711"
+
+
+def test_a_folder_finds_the_broker_of_the_nearest_folder_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "tables" / "raw"
+    below.mkdir(parents=True)
+    remember(Broker(tmp_path / "away"), tmp_path)
+    monkeypatch.chdir(below)
+    nearest = nearest_broker()
+    assert nearest is not None
+    assert nearest.directory == tmp_path / "away"
+    assert known_broker() is None  # so `up` starts one of this folder, and `down` stops no other
+
+
+def test_a_broker_that_another_user_recorded_above_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "mine"
+    below.mkdir()
+    remember(Broker(tmp_path / "away"), tmp_path)
+    monkeypatch.chdir(below)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    assert nearest_broker() is None

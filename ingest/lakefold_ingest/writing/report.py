@@ -52,7 +52,7 @@ class BatchFigures:
         return cost + lag if self.unanswered else cost
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BatchReport:
     """What became of a batch.
 
@@ -67,6 +67,12 @@ class BatchReport:
     is_sent: bool = True
     figures: BatchFigures = BatchFigures()
     is_by_marks: bool = False
+
+    def __repr__(self) -> str:
+        """Returns the kind and what follows from it: the version, and the rows of a committed batch."""
+        counted = ("rows_added", "rows_deleted") if self.kind == "committed" else ()
+        shown = ("kind", *(("version",) if self.result is not None else ()), *counted)
+        return f"BatchReport({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def kind(self) -> Kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from google.protobuf.message import DecodeError
 
@@ -45,6 +45,8 @@ KEEPING_SCHEMA = frozenset(
     }
 )
 """Operations that keep the schema: of such a version a reader needs no more than the transaction."""
+CREATE: Final = "create"
+"""The operation of a table's first version."""
 MICROSECONDS = re.compile(r"[0-9]{1,20}")
 
 
@@ -121,7 +123,7 @@ def _from_start(version: int, start: bytes, requested_at: float) -> VersionSumma
         return None
     return VersionSummary(
         version,
-        _operation(transaction),
+        _operation(transaction, version),
         properties,
         begins_clone=False,
         footprint=None,
@@ -148,7 +150,7 @@ def _from_file(source: Source, version: int, data: bytes, requested_at: float) -
     properties = {} if transaction is None else transaction.transaction_properties
     return VersionSummary(
         version,
-        _operation(transaction),
+        _operation(transaction, version),
         properties,
         begins_clone=kind_of(transaction) is Kind.CLONE,
         footprint=None,
@@ -166,9 +168,14 @@ def _from_file(source: Source, version: int, data: bytes, requested_at: float) -
     )
 
 
-def _operation(transaction: Transaction | None) -> str:
-    """Returns Lance's name of the operation, or `unknown` if there is no transaction."""
+def _operation(transaction: Transaction | None, version: int) -> str:
+    """Returns Lance's name of the operation, or `unknown` if there is no transaction.
+
+    Lance has none that creates a table: it is an Overwrite, and called `CREATE` here.
+    """
     name = None if transaction is None else transaction.WhichOneof("operation")
+    if name == Kind.OVERWRITE.value and version == 1:
+        return CREATE
     return name or Kind.UNKNOWN.value
 
 

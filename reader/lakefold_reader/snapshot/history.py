@@ -27,7 +27,7 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The range of offsets of a log whose entries were answered by a version, both ends included."""
+    """The offsets of a log whose entries were answered by a version: `first` to `last`, both included."""
 
     log: LogId
     topic: str
@@ -35,7 +35,8 @@ class Positions:
     last: int
 
     def __str__(self) -> str:
-        return f"{self.topic or self.log.topic_id}/{self.log.partition}@{self.first}-{self.last}"
+        offsets = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.topic or self.log.topic_id}/{self.log.partition}@{offsets}"
 
 
 @dataclass(frozen=True, slots=True)
