@@ -95,7 +95,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     docs/reference/spark-writes.md describes the others; `merge_schema` adds columns
     and makes types wider, `bad_records` names a table for rows that can't be written.
 
-    The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
+    The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises
     `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     `progress(query)` shows the figures beside Spark's progress of a query. With `metrics_port` the driver

@@ -114,6 +114,10 @@ class View(ABC):
     def append_content(self, columns: Collection[str], rows: int) -> str:
         """Returns what `TableProposal.content` says of an append of `rows` rows with these columns."""
 
+    @abstractmethod
+    def nothing(self, key: Key) -> Envelope:
+        """Returns a proposal that changes nothing, so that its key is folded. It conflicts with no other."""
+
     def partition_columns(self) -> tuple[str, ...]:
         """Returns the names of the columns by which the table's files are partitioned."""
         return ()

@@ -48,8 +48,9 @@ def append(
     be missing.
 
     With `app_id` and `batch_id` the rows are added once, however often the same call is made: the second time
-    the kind is "duplicate". Without them each call adds its rows. The kind is "sent" with `wait="log"`, and
-    "empty" if there are no rows. `options` are those of `lakefold.writing.options.WriteOptions`.
+    the kind is "duplicate". Without them each call adds its rows. The kind is "sent" with `wait="log"`. If
+    there are no rows, a call without key sends nothing, and its kind is "empty"; with one, the key is folded,
+    by a version without new rows. `options` are those of `lakefold.writing.options.WriteOptions`.
 
     Raises `InvalidError` if the rows don't fit the table or an option is wrong, `RefusedError` (with
     `.outcome`) if the committer refused them for good, `RetryError` if the log or the committer did not
@@ -131,9 +132,10 @@ def delete(
 
     `where` is SQL as in `Table.to_arrow(filter=…)`. With `keys` those rows are deleted whose key is in
     `rows`, which is anything with `__arrow_c_stream__` and needs the key columns only. Rows that other
-    writers add while the delete is built stay. `rows_deleted` of the result says how many rows were deleted;
-    its kind is "empty" if there were none. `app_id`, `batch_id` and `options` are those of `lakefold.append`,
-    except that it waits for the commit in any case.
+    writers add while the delete is built stay. `rows_deleted` of the result says how many rows were deleted.
+    If there were none, nothing is sent, and the kind is "empty"; but with a key it is folded all the same, so
+    that the delete is not run again on rows that come later. `app_id`, `batch_id` and `options` are those of
+    `lakefold.append`, except that it waits for the commit in any case.
 
     Raises `InvalidError` if the predicate can't be evaluated or both ways are mixed, `NotATableError` if the
     table does not exist, and as `lakefold.upsert`.

@@ -38,19 +38,19 @@ def test_the_outcome_of_each_batch_is_logged(bench: WritingBench, caplog: pytest
     caplog.set_level("INFO", "lakefold")
     with bench.committer():
         results = [bench.put(0, rows(1, 2)), bench.put(0, rows(1, 2)), bench.put(1, rows())]
-    assert [type(each) for each in results] == [Committed, Duplicate, type(None)]
-    texts = [text.partition(": ")[2].partition("; 1 files ") for text in logged(caplog, "INFO")]
-    assert [text[0] for text in texts if text[0]] == [
+    assert [type(each) for each in results] == [Committed, Duplicate, Committed]
+    texts = [text.partition(": ")[2].partition(" files ") for text in logged(caplog, "INFO")]
+    assert [text[0].rpartition("; ")[0] or text[0] for text in texts if text[0]] == [
         "committed in version 2, 2 rows",
         "duplicate, folded before in version 2: nothing was added",
-        "nothing to change, nothing was sent",
+        "committed in version 3, 0 rows",
     ]
-    assert [text[2].startswith("with 2 rows and ") for text in texts if text[2]] == [True]
+    assert [text[2][:12] for text in texts if text[2]] == ["with 2 rows ", "with 0 rows "]
     batches = [vars(record)["batch"] for record in caplog.records if hasattr(record, "batch")]
     assert [(batch["kind"], batch["rows"], batch["files"]) for batch in batches] == [
         ("committed", 2, 1),
         ("duplicate", 0, 0),
-        ("empty", 0, 0),
+        ("committed", 0, 0),
     ]
     assert all(batches[0][name] > 0 for name in ("bytes", "write_s", "send_s", "wait_s"))
 
@@ -216,14 +216,13 @@ def test_without_an_outcome_a_table_that_another_client_has_replaced_is_said_to_
     assert "if another client has replaced it, bind it by `lakefold adopt`" in caught.value.hint
 
 
-def test_a_batch_without_rows_is_not_sent_and_its_number_stays_free(bench: WritingBench) -> None:
+def test_a_batch_without_rows_is_folded_and_a_number_that_was_skipped_stays_free(bench: WritingBench) -> None:
     with bench.committer():
         bench.put(0, rows(1))
-        before = bench.end()
-        assert bench.put(1, rows()) is None
-        assert bench.end() == before
-        assert isinstance(bench.put(2, rows(2)), Committed)
-        assert isinstance(bench.put(1, rows(3)), Committed)
+        assert bench.put(1, rows()) == Committed(3)
+        assert isinstance(bench.put(3, rows(2)), Committed)
+        assert bench.put(1, rows()) == Duplicate(3)
+        assert isinstance(bench.put(2, rows(3)), Committed)
     assert bench.numbers() == [1, 2, 3]
 
 
@@ -309,7 +308,7 @@ def test_what_the_committer_can_not_fold_is_reported_with_its_reason(bench: Writ
         late.then = lose
         with pytest.raises(RefusedError, match=r"can't fold it: data file .* is missing"):
             bench.put(1, late)
-    assert bench.outcomes() == [Committed, Invalid]
+    assert bench.outcomes() == [Committed, Committed, Invalid]
 
 
 def test_a_table_of_another_log_is_not_written(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.actions.lines import lines_of
+from lakefold_table.delta.actions.table_actions import MOST_BATCH, AppTransaction
 from lakefold_table.delta.json_text import to_json
 
 if TYPE_CHECKING:
@@ -35,6 +36,18 @@ def write_proposal(
     envelope.delta.actions = lines_of(actions)
     envelope.delta.operation_parameters["mode"] = mode
     envelope.delta.operation_parameters["partitionBy"] = to_json(list(partitions))
+    return envelope
+
+
+def key_proposal(table: str, key: Key) -> Envelope:
+    """Returns the proposal of a batch that changes nothing: a `txn` action with its number.
+
+    Numbers that are too high for the action are in the table's marks alone; then it has the number that
+    stands for no batch.
+    """
+    envelope = begin_proposal(table, key, None, "WRITE")
+    number = -1 if key.batch_id is None or key.batch_id > MOST_BATCH else key.batch_id
+    envelope.delta.actions = lines_of([AppTransaction(key.app_id, number)])
     return envelope
 
 

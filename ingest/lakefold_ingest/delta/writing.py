@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from lakefold_ingest.delta.data_files import ParquetTarget, schema_fitting
 from lakefold_ingest.delta.new_table import new_table
-from lakefold_ingest.delta.proposals import MERGE, creation_proposal, metadata_proposal, write_proposal
+from lakefold_ingest.delta.proposals import (
+    MERGE,
+    creation_proposal,
+    key_proposal,
+    metadata_proposal,
+    write_proposal,
+)
 from lakefold_ingest.delta.restoring import restore
 from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
 from lakefold_ingest.delta.schemas import (
@@ -155,6 +161,10 @@ class DeltaView(View):
         """See `View.append`. It depends on the version's metadata, not on its rows."""
         read = self.version if written_for is None else written_for
         return write_proposal(self.uri, key, read, files, self.partition_columns(), "Append")
+
+    def nothing(self, key: Key) -> Envelope:
+        """See `View.nothing`."""
+        return key_proposal(self.uri, key)
 
     def append_content(self, columns: Collection[str], rows: int) -> str:
         """See `View.append_content`."""

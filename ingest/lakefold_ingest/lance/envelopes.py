@@ -42,6 +42,13 @@ def append(table: str, key: Key, read_version: int, fragments: Iterable[DataFrag
     return envelope
 
 
+def nothing(table: str, key: Key, read_version: int) -> Envelope:
+    """Returns an UpdateConfig without keys: the version that has it differs by the batch's key alone."""
+    envelope = begin_envelope(table, key, read_version)
+    envelope.lance.update_config.SetInParent()
+    return envelope
+
+
 def overwrite(
     table: str, key: Key, read_version: int, columns: Schema, fragments: Iterable[DataFragment]
 ) -> Envelope:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lakefold_ingest.lance.envelopes import append
+from lakefold_ingest.lance.envelopes import append, nothing
 from lakefold_ingest.lance.fragments import FragmentTarget
 from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.fitting import fit
@@ -71,6 +71,10 @@ class LanceView(View):
     def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:
         """See `View.append`: an Append of fragments."""
         return append(self.uri, key, self.version if written_for is None else written_for, files)
+
+    def nothing(self, key: Key) -> Envelope:
+        """See `View.nothing`."""
+        return nothing(self.uri, key, self.version)
 
     def append_content(self, columns: Collection[str], rows: int) -> str:
         """See `View.append_content`."""

@@ -58,7 +58,8 @@ class RunBatch:
     def check(self, report: BatchReport) -> None:
         """Raises `InvalidError` if the batch was folded before, and this query didn't send it then.
 
-        A batch that was found in the marks only, because no outcome came in time, may be this run's own.
+        A batch that was found in the marks only, because no outcome came in time, may be this run's own if
+        the version that has it doesn't say whose it is.
         """
         folded = report.result
         if report.is_by_marks or not isinstance(folded, Duplicate) or folded.rolled_back_by:

@@ -8,7 +8,9 @@ Exactly once: each batch has a key. Without an app id that is a new uuid. With o
 after the highest number in the table's marks. The first batch of a writer is sent alone: what an earlier
 process of the app has sent before it is folded when its outcome is known. If that used the same number, the
 outcome is Duplicate, and the batch is sent again under the next free number. A later Duplicate means that
-another writer uses the app id now. Its rows were not added, so that is an error, and the writer ends.
+another writer uses the app id now. Its rows were not added, so that is an error, and the writer ends. If no
+outcome comes in time but the table has the key, the version that has it says whether the batch is this one
+(`writing.recorded_answer`).
 """
 
 from __future__ import annotations
@@ -370,7 +372,7 @@ class BatchWriter:
                     self._settings, key, operation, view=self._view, before_send=before_send
                 )
                 report = started.finish()
-            if report.kind != "duplicate":
+            if not self._is_of_another(report):
                 self._has_committed = True
                 self._succeed(batch, report)
                 return
@@ -422,15 +424,27 @@ class BatchWriter:
 
     def _finish(self, started: StartedBatch, batch: list[Pending]) -> None:
         report = started.finish()
-        # Without an outcome in time, the marks may show this batch itself.
-        is_own = report.is_by_marks and not report.is_doubtful
-        if self._ids.is_numbered and report.kind == "duplicate" and not is_own:
+        if self._ids.is_numbered and self._is_of_another(report):
             raise StopError(
                 f"another writer uses this app id: {started.key} was folded before; nothing was added",
                 where=self._settings.table,
                 hint="give each writer an app_id of its own, and append these rows again",
             )
         self._succeed(batch, report)
+
+    def _is_of_another(self, report: BatchReport) -> bool:
+        """Returns whether another writer has used the number of a batch.
+
+        Raises `RetryError` if the table has a batch of this number, and it is not known any more whose.
+        """
+        if report.kind == "duplicate" and report.is_by_marks:
+            raise RetryError(
+                "no outcome came in time; the table has a batch of this number, but its version was removed, "
+                "so it is not known whether it has these rows",
+                where=self._settings.table,
+                hint="see if the table has the rows before you append them again",
+            )
+        return report.kind == "duplicate"
 
     def _succeed(self, batch: list[Pending], report: BatchReport) -> None:
         # Small appends often have the same number of rows, and then they share their report.

@@ -10,8 +10,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
   table can have them is checked before the first batch is built.
 - With `merge_schema`, columns that the table lacks or that are too narrow are changed by a proposal of their
   own (`evolution`).
-- A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
-  because a key that was never sent is a gap, and gaps can be filled.
+- A batch that changes nothing is proposed as well, so that its key is folded: run again on a later state of
+  the table, the same batch might change rows that came after it. Only one without key is not sent.
 - A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
   it. That is done if the committer calls the refusal retryable, as often as the operation allows. For an
   append the usual cause is a schema that changed under a running query: the files must be written for the new
@@ -43,7 +43,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view
+from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view, seen_source
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
@@ -55,6 +55,7 @@ from lakefold_ingest.writing.log_client import (
     open_client,
 )
 from lakefold_ingest.writing.operation import ChecksColumns, KnowsContent, LeavesRowsOut, Operation
+from lakefold_ingest.writing.recorded_answer import record_of
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
 from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_ingest.writing.sent_batches import Unanswered
@@ -246,6 +247,8 @@ class StartedBatch:
         self._write_s += time.perf_counter() - begun
         if isinstance(self._operation, LeavesRowsOut) and self._settings.bad_records:
             self._put_bad_rows(self._operation)
+        if envelope is None and self.key.batch_id is not None:
+            envelope = view.nothing(self.key)
         if envelope is None:
             self._report = BatchReport(None, attempts + 1, is_sent=False)
         else:
@@ -293,8 +296,9 @@ class StartedBatch:
             self._wait_s += answer.wait_s
             attempts, envelope = len(self._refusals) + 1, proposed.envelope
             if answer.outcome is None:
-                folded = self._outcome_by_marks(answer, envelope)
-                return BatchReport(folded, attempts, figures=self._figures(envelope), is_by_marks=True)
+                by_marks, is_own = self._outcome_by_marks(answer, envelope)
+                figures = self._figures(envelope)
+                return BatchReport(by_marks, attempts, figures=figures, is_by_marks=is_own is None)
             result = accepted(answer.outcome)
             if not isinstance(result, Rejected):
                 return BatchReport(result, attempts, figures=self._figures(envelope))
@@ -355,10 +359,13 @@ class StartedBatch:
         figures = figures_of(envelope, self._write_s, self._send_s, self._wait_s)
         return replace(figures, unanswered=self._lag.batches, lag_s=self._lag.seconds)
 
-    def _outcome_by_marks(self, answer: Answer, envelope: Envelope) -> Duplicate:
+    def _outcome_by_marks(
+        self, answer: Answer, envelope: Envelope
+    ) -> tuple[Committed | Duplicate, bool | None]:
         """Returns the outcome by the table's marks, if no outcome was reported in time.
 
-        Raises `RetryError` if the marks don't contain the batch.
+        Also returns whether the batch that the table has is this proposal, None if its version doesn't say
+        it any more. Raises `RetryError` if the marks don't contain the batch.
         """
         view = _read_view(self._settings, afresh=True)
         key = self.key
@@ -368,8 +375,14 @@ class StartedBatch:
         folded = None if view is None else view.folded(key)
         if view is None or folded is None:
             raise _no_answer(self._settings, answer, str(self.key), view)
+        record = record_of(seen_source(view.uri, self._settings.storage_options), folded.version)
+        if record is not None and record.log == answer.position.log:
+            committed = record.committed.get(answer.position.offset)
+            if committed is not None and not folded.rolled_back_by:
+                return committed, True
         proposal = BUILT_IN.proposal(envelope)
-        return _compared(view, self.key, folded, "" if proposal is None else proposal.content())
+        compared = _compared(view, self.key, folded, "" if proposal is None else proposal.content())
+        return compared, None if record is None else False
 
     def _older(self, later: int) -> InvalidError:
         return InvalidError(

@@ -37,8 +37,9 @@ class Operation(Protocol):
         """Writes the files of the batch and returns its envelope, built on the version of `view`.
 
         The envelope has `key` (`proposals.envelopes.begin_envelope` sets it). Returns None if there is
-        nothing to change: then nothing is sent, and the key stays free. Raises `InvalidError` if the batch
-        does not fit the table. Files that no sent envelope names stay unused; no version names them.
+        nothing to change: then only the key is sent, or nothing if it has no batch id. Raises `InvalidError`
+        if the batch does not fit the table. Files that no sent envelope names stay unused; no version names
+        them.
         """
 
 

@@ -59,7 +59,8 @@ class BatchReport:
     `result`: the outcome, or None if it is not known. `is_sent`: whether a proposal was sent; if not, the
     table had the batch already, or there was nothing to change. `attempts`: how often the envelope was built;
     more than once if the committer refused it and allowed another attempt. `figures`: what it cost, zeros if
-    nothing was sent. `is_by_marks`: no outcome came in time, but the table's marks have the key.
+    nothing was sent. `is_by_marks`: no outcome came in time, but the table's marks have the key, and the
+    version that has it doesn't say any more whether it is of this proposal or of another one.
     """
 
     result: Committed | Duplicate | None
@@ -79,7 +80,7 @@ class BatchReport:
         """What became of it.
 
         "committed"; "duplicate": the key was folded before; "sent": the log has it and its outcome is not
-        awaited; "empty": there was nothing to change, and nothing was sent.
+        awaited; "empty": there was nothing to change, and nothing was sent, as the batch has no key.
         """
         match self.result:
             case Committed():

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.formats import seen_source
+from lakefold_ingest.writing.recorded_answer import record_of
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read.lookup import Lookup
 from lakefold_table.entry import Entry
-from lakefold_table.marks.record import decode_record
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ def sending_query(settings: WriteSettings, key: Key, version: int) -> str:
     if the version can't be read.
     """
     source = seen_source(settings.table, settings.storage_options)
-    summary = source.summary(version) if version else None
-    record = decode_record(summary.properties, source.uri) if summary is not None and summary.own else None
-    if record is None or record.log.is_file:
+    record = record_of(source, version)
+    if record is None:
         return ""
     partition = record.log.partition
     lookup = Lookup(settings.kafka, settings.topics, source.uri, partition, timeout_s=settings.timeout_s)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
+from lakefold_table.delta.actions.table_actions import MOST_BATCH, AppTransaction, CommitInfo
 from lakefold_table.delta.commit_files import CommitFiles
 from lakefold_table.delta.commit_head import (
     DOMAINS,
@@ -87,8 +87,6 @@ FILES: Final = "files"
 CHANGES: Final = "changes"
 FORGETTING: Final = 1000
 """After how many versions removed files are forgotten that have expired."""
-MOST_BATCH: Final = 2**63 - 1
-"""The highest batch id that fits into a `txn` action."""
 GROUPED: Final = "LAKEFOLD GROUP"
 """The operation of a commit whose proposals have different ones."""
 

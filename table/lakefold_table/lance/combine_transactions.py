@@ -4,6 +4,9 @@ Its verdicts must not be weaker than those of its parts, or another client could
 forbids. Appends, Deletes and Updates of rows are combined into one Update. For all operations but one that is
 as strict as each of them: UpdateMemWalState, which merges the write-ahead log, may follow an Update, but not
 an Append or a Delete. So on a table with such a log only entries of one kind share a version (decision 0018).
+
+An UpdateConfig without keys changes nothing. A batch that has nothing to change is proposed as one, so that
+its key is folded (decision 0109). It shares a version with any of these, whose transaction stays as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
 from lakefold_table.format import ALONE, GroupingRule
 from lakefold_table.lance.kinds import FOLDED, kind_of
-from lakefold_table.lance.proposal import proposal_of
+from lakefold_table.lance.proposal import changes_nothing, proposal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +77,8 @@ def sharing(transaction: Transaction, *, has_log: bool = False) -> str:
             alone = False
         case "update":
             alone = _goes_alone(transaction.update)
+        case "update_config":
+            alone = not changes_nothing(transaction)
         case _:
             alone = True
     if alone:

@@ -32,7 +32,7 @@ from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import carried, clone, overwrite
 from lakefold_table.lance.operations.carried import CarriedRows
 from lakefold_table.lance.operations.rules import RULES
-from lakefold_table.lance.proposal import LanceProposal, proposal_of
+from lakefold_table.lance.proposal import LanceProposal, changes_nothing, proposal_of
 from lakefold_table.lance.proposal_footprint import (
     affected_rows,
     known_version,
@@ -126,10 +126,10 @@ class LanceDraft:
             return None
         rebased = 0 < envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
-        self._transactions.append(change.transaction)
-        self._merged = self._following = None
+        self._join(change.transaction)
         ours = self._ours if change.transaction is envelope.lance else None
-        self._remember(ours or footprint_of(change.transaction))
+        if not changes_nothing(change.transaction):
+            self._remember(ours or footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count, did(change.transaction))
 
@@ -141,8 +141,7 @@ class LanceDraft:
         if self._history.rewritten_since(read) and self._rewritten(entry, read, [plain.key]) is not None:
             return None
         number = self._table.take_plain(plain)
-        self._transactions.append(proposal_of(entry).transaction)
-        self._merged = self._following = None
+        self._join(proposal_of(entry).transaction)
         if Kind.APPEND not in self._done:
             self._remember(PLAIN[Kind.APPEND])
         return Accepted(read < self._base, plain.rows, 0, number, 1, APPEND)
@@ -196,6 +195,15 @@ class LanceDraft:
         if self._shares is None:
             self._shares = name
         return not self._transactions or name == self._shares != ALONE
+
+    def _join(self, transaction: Transaction) -> None:
+        """Adds the transaction of an entry. One that changes nothing is left out if there is any other."""
+        if self._transactions and changes_nothing(transaction):
+            return
+        if len(self._transactions) == 1 and changes_nothing(self._transactions[0]):
+            self._transactions.clear()
+        self._transactions.append(transaction)
+        self._merged = self._following = None
 
     @property
     def version(self) -> int:

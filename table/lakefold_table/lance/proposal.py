@@ -34,6 +34,8 @@ OPERATIONS: Final = tuple(each.name for each in Transaction.DESCRIPTOR.oneofs_by
 APPEND: Final = "append"
 OVERWRITE: Final = "overwrite"
 CLONE: Final = "clone"
+NOTHING: Final = "update_config"
+"""The operation of a batch that has nothing to change."""
 
 
 class LanceProposal:
@@ -98,10 +100,10 @@ class LanceProposal:
 
         For an Append: its rows, and the ids of the fields in its data files. For an Overwrite: its rows; its
         field ids are its own and may change from run to run. Any other operation depends on the table that it
-        was built on, so only its kind counts.
+        was built on, so only its kind counts. One that changes nothing says nothing of its rows.
         """
         operation = self.operation
-        if not operation:
+        if not operation or changes_nothing(self.envelope.lance):
             return ""
         return content_text(operation, *self._rows_and_fields())
 
@@ -126,6 +128,11 @@ class LanceProposal:
         fragments = lance.append.fragments
         numbers = {number for fragment in fragments for file in fragment.files for number in file.fields}
         return sum(fragment.physical_rows for fragment in fragments), numbers
+
+
+def changes_nothing(transaction: Transaction) -> bool:
+    """Returns whether the transaction is an UpdateConfig without keys, which no operation conflicts with."""
+    return transaction.WhichOneof("operation") == NOTHING and not transaction.update_config.ByteSize()
 
 
 def content_text(operation: str, rows: int, fields: Iterable[int]) -> str:

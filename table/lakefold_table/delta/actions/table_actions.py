@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 RESTORE_TABLE: Final = "RESTORE"
 """The operation that makes an earlier version the newest again, as Delta's clients name it."""
+MOST_BATCH: Final = 2**63 - 1
+"""The highest number of a batch that fits into a `txn` action."""
 _MOST_DIGITS: Final = 18
 """The most digits of a version that is written as text: it is a long."""
 
