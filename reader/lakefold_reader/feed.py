@@ -56,6 +56,8 @@ def changes(
     - On a table with stable row ids a row that an update moved is a single change with two images. Without
     them
       nothing pairs the two, so an update of rows is a `delete` and an `insert` of each.
+    - A row of a Delta table that a version wrote again as it was, because its file has a row that changed, is
+      no change. Tables without deletion vectors have such files, and both are read to find these rows.
     - Values that were rewritten in place (an update of columns, a data replacement, a column that is added
       with values) are updates of all rows of the fragments concerned, or of those that the update says it
       changed. A value may be equal before and after.

@@ -155,7 +155,7 @@ class DataFile:
                 if chosen is None or chosen[part].all():
                     yield positions[part], batch
                 elif chosen[part].any():
-                    yield positions[part][chosen[part]], _filtered(batch, chosen[part])
+                    yield positions[part][chosen[part]], filtered(batch, chosen[part])
 
     def at(self, positions: np.ndarray, columns: Sequence[DeltaColumn]) -> Iterator[pa.RecordBatch]:
         """Yields the rows at these positions, which ascend; deleted ones as well. Raises `DamagedError`.
@@ -292,7 +292,8 @@ class DataFile:
         return mask
 
 
-def _filtered(batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
+def filtered(batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
+    """Returns the chosen rows of a batch, which may have no columns."""
     return batch.filter(pa.array(chosen)) if batch.num_columns else without_columns(int(chosen.sum()))
 
 

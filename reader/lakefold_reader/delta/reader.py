@@ -70,12 +70,19 @@ class DeltaReader:
         return ChangedFiles(source, summary, cast("DeltaSchema", schema), whole=whole)
 
     def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
-        """Returns the rows and files by the version's actions; None for rows that no statistics count."""
-        del source, record
+        """Returns the rows and files by the version's actions; None for rows that no statistics count.
+
+        Of rows that a committer's answers count, those that were written again as they were are neither.
+        """
+        del source
         actions = content_of(summary).actions
         adds = [each for each in actions if isinstance(each, AddFile)]
         removes = [each for each in actions if isinstance(each, RemoveFile)]
-        return Traffic(_rows(adds), _rows(removes), len(adds), len(removes))
+        rows = _rows(adds), _rows(removes)
+        if record is not None and summary.own and any(each.data_change for each in removes):
+            answers = record.committed.values()
+            rows = sum(each.rows_added for each in answers), sum(each.rows_deleted for each in answers)
+        return Traffic(*rows, len(adds), len(removes))
 
     def open(self, source: Source, version: int) -> OpenedDelta:
         """See `ReaderFormat.open`."""

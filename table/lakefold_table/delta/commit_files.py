@@ -63,6 +63,7 @@ METRICS: Final[Mapping[str, Mapping[str, str]]] = {
         "numTargetRowsInserted": "inserted rows",
         "numTargetRowsUpdated": "updated rows",
         "numTargetRowsDeleted": "deleted rows",
+        "numTargetRowsCopied": "copied rows",
         "numOutputRows": "rows",
     },
     "OPTIMIZE": _COMPACTED,
@@ -92,6 +93,7 @@ class CommitFiles:
         self._removes: dict[str, RemoveFile] = {}
         self._keys: set[FileKey] = set()
         self._change_files = 0
+        self._copied = 0
 
     @property
     def added(self) -> Mapping[str, AddFile]:
@@ -140,7 +142,8 @@ class CommitFiles:
     def take(self, proposal: DeltaTableProposal) -> tuple[int, int]:
         """Takes the files of a proposal into the version.
 
-        Returns how many rows it adds and how many it removes, by the statistics of its files.
+        Returns how many rows it adds and how many it removes, by the statistics of its files. Rows that its
+        writer says it copied are neither.
         """
         added, removed = 0, 0
         before: dict[str, int] = {}
@@ -158,7 +161,10 @@ class CommitFiles:
             more = (statistics.rows or 0) - before.pop(new.path, 0) if new.data_change else 0
             added, removed = added + max(0, more), removed + max(0, -more)
         self._change_files += len(proposal.changes)
-        return added, removed + sum(before.values())
+        removed += sum(before.values())
+        copied = min(proposal.rows_copied, added, removed)
+        self._copied += copied
+        return added - copied, removed - copied
 
     def metrics(self, operation: str) -> dict[str, str]:
         """Returns the metrics of the version by their names, as far as they are known."""
@@ -208,11 +214,12 @@ class CommitFiles:
             return {}
         lost = before - after
         measures: dict[str, int | None] = {"lost rows": lost - rows}
-        if self._removes.keys() <= self._added.keys():
-            # No row was copied, so the rows in new files have other values, or are new.
-            measures["moved rows"] = rows
-            if not lost or not rows:
-                measures |= {"inserted rows": rows, "deleted rows": lost, "updated rows": 0}
+        if self._copied or self._removes.keys() <= self._added.keys():
+            # The rows in new files that were not copied have other values, or are new.
+            moved, gone = rows - self._copied, lost - self._copied
+            measures |= {"copied rows": self._copied, "moved rows": moved}
+            if not gone or not moved:
+                measures |= {"inserted rows": moved, "deleted rows": gone, "updated rows": 0}
         return measures
 
 

@@ -70,7 +70,8 @@ class DeltaTableProposal:
     and keeps. `names_reads`: it names all rows that it has read. `is_merged`: its metadata have what was
     changed since the version that it was built on; if they can't, `unmerged` names what both changed.
     `kept_ids`: whether it says that all rows which it moves keep their row ids, None if it says nothing.
-    `user_metadata`: a text that its commit records, None without one.
+    `user_metadata`: a text that its commit records, None without one. `rows_copied`: how many
+    rows of files that it removes are in files that it adds, as it says.
     """
 
     based_on: int | None
@@ -101,6 +102,7 @@ class DeltaTableProposal:
     unmerged: frozenset[str] = frozenset()
     kept_ids: bool | None = None
     user_metadata: str | None = None
+    rows_copied: int = 0
 
     @property
     def format(self) -> str:
@@ -237,6 +239,7 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         names_reads=message.names_read_rows,
         kept_ids=_kept_ids(actions),
         user_metadata=_user_metadata(actions),
+        rows_copied=sum(action.rows_copied for action in actions if isinstance(action, CommitInfo)),
     )
 
 

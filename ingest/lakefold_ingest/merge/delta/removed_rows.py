@@ -20,7 +20,7 @@ from lakefold_table.bitmaps import Bitmap, encode_treemap, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile, removal_of
 from lakefold_table.delta.deletion_vectors.serialisation import encode_rows
 from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_file, vector_path
-from lakefold_table.delta.record_counts import wide_statistics
+from lakefold_table.delta.record_counts import record_count, wide_statistics
 from lakefold_table.delta.row_changes.vectors import MOST_INLINE
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
 
@@ -43,6 +43,11 @@ class RemovedRows:
     removes: Sequence[RemoveFile]
     adds: Sequence[AddFile]
     affected: Mapping[str, Bitmap]
+
+    @property
+    def copied(self) -> int:
+        """How many rows of the files are in new files."""
+        return 0 if self.affected else sum(record_count(file) or 0 for file in self.adds)
 
     @property
     def keeps_rows(self) -> bool:

@@ -37,6 +37,7 @@ from lakefold_reader.format.changes import ChangeType
 from lakefold_table.bitmaps import Bitmap, decode_treemap, encode_treemap, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile
 from lakefold_table.delta.actions.lines import lines_of, parse_actions
+from lakefold_table.delta.actions.table_actions import CommitInfo
 from lakefold_table.delta.conflicts.rules import ISOLATION, SERIALIZABLE, is_serializable
 from lakefold_table.delta.table_features.row_tracking import PRESERVING
 from lakefold_table.delta.validity import FEED, FEED_FEATURE
@@ -251,8 +252,10 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         change_data: Sequence[ChangeFile],
     ) -> Envelope:
         envelope = begin_proposal(self.source.uri, key, self.version, operation)
-        tags = [PRESERVING] if self.kept_columns else []
-        envelope.delta.actions = lines_of([*tags, *removed.removes, *removed.adds, *files, *change_data])
+        infos = [PRESERVING] if self.kept_columns else []
+        if removed.copied:
+            infos.append(CommitInfo.of_copied(removed.copied))
+        envelope.delta.actions = lines_of([*infos, *removed.removes, *removed.adds, *files, *change_data])
         envelope.delta.operation_parameters["predicate"] = predicate
         removed.add_to(envelope)
         envelope.delta.names_read_rows = True

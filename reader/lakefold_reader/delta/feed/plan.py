@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.data_files import live_rows
 from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, last_offset, offsets_of
+from lakefold_reader.delta.feed.unchanged_rows import rewrites
 from lakefold_reader.delta.versions import content_of, read_state
 from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError, Weight
 from lakefold_reader.format.source import ChangePart
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakefold_reader.delta.data_files import StoredRows
+    from lakefold_reader.delta.feed.unchanged_rows import Rewrite
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.format import VersionSummary
@@ -39,11 +41,13 @@ ORDER: Final = (
 class FilePart(ChangePart):
     """Some rows of a data file; see `ChangePart`.
 
-    `in_change_file`: the file has changes of several kinds, and the rows are those of this kind.
+    `in_change_file`: the file has changes of several kinds, and the rows are those of this kind. `rewrite`:
+    if there is one, rows that it left as they were are none of the part.
     """
 
     rows: StoredRows
     in_change_file: bool = False
+    rewrite: Rewrite | None = None
 
     @property
     def weight(self) -> Weight:
@@ -92,9 +96,11 @@ def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) ->
     record = decode_record(summary.properties, source.uri) if summary.own else None
     last = last_offset(record)
     version, time_us = summary.version, summary.time_us
-    for file in changes.removed:
-        rows = live_rows(_described(source, version, file), record_count(file))
-        yield FilePart(version, time_us, ChangeType.DELETE, last, rows)
+    removed = [live_rows(_described(source, version, file), record_count(file)) for file in changes.removed]
+    new = [live_rows(file, record_count(file)) for file in changes.added]
+    of_rewrites = {} if changes.replaces else rewrites(removed, new)
+    for rows in removed:
+        yield FilePart(version, time_us, ChangeType.DELETE, last, rows, rewrite=of_rewrites.get(rows.path))
     for deleted in changes.deleted:
         yield FilePart(version, time_us, ChangeType.DELETE, last, deleted)
     for kind in ORDER:
@@ -102,8 +108,8 @@ def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) ->
             yield FilePart(version, time_us, kind, last, live_rows(change_file), in_change_file=True)
     for restored in changes.restored:
         yield FilePart(version, time_us, ChangeType.INSERT, last, restored)
-    for added, offset in zip(changes.added, offsets_of(changes.added, record), strict=True):
-        yield FilePart(version, time_us, ChangeType.INSERT, offset, live_rows(added, record_count(added)))
+    for rows, offset in zip(new, offsets_of(changes.added, record), strict=True):
+        yield FilePart(version, time_us, ChangeType.INSERT, offset, rows, rewrite=of_rewrites.get(rows.path))
 
 
 def content_parts(source: Source, version: int) -> Iterator[FilePart]:

@@ -7,11 +7,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from lakefold_reader.delta.columns import shaped
-from lakefold_reader.delta.data_files import DataFile
+from lakefold_reader.delta.data_files import DataFile, filtered
 from lakefold_reader.delta.feed.plan import ORDER
+from lakefold_reader.delta.feed.unchanged_rows import unchanged_rows
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema
 from lakefold_reader.format.changes import Misfits
@@ -26,10 +28,13 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from lakefold_reader.delta.data_files import Shape
     from lakefold_reader.delta.feed.plan import FilePart
+    from lakefold_reader.delta.feed.unchanged_rows import Rewrite
     from lakefold_reader.format.source import Source
 
 CHANGE_TYPE: Final = DeltaColumn(CHANGE_FIELDS[0], CHANGE_FIELDS[0].name, type_name="string")
@@ -68,6 +73,8 @@ class FilePartReader:
     def __init__(self, source: Source, columns: DeltaSchema, misfits: Misfits = Misfits.FAIL) -> None:
         self._source = source
         self._columns = columns.columns
+        self._whole = columns.whole.columns
+        self._last_rewrite: tuple[Rewrite | None, Mapping[str, NDArray[np.int64]]] = (None, {})
         self._schema = feed_schema(columns)
         self._misfits = misfits
         self._checked: set[str] = set()
@@ -88,6 +95,8 @@ class FilePartReader:
     def stored(self, part: FilePart, shape: Shape = shaped) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part in the table's columns alone."""
         file = DataFile(self._source, part.rows, shape)
+        if part.rewrite is not None:
+            return self._changed(file, part.rows.path, part.rewrite)
         if not part.in_change_file:
             return file.batches(self._columns)
         # A file has a part for each kind of change.
@@ -97,6 +106,19 @@ class FilePartReader:
             raise DamagedError(message, where=where, hint="read on after the version that names this file")
         self._checked.add(part.rows.path)
         return file.batches(self._columns, _condition(f"= '{part.change_type}'"))
+
+    def _changed(self, file: DataFile, path: str, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a file that a rewrite did not leave as they were."""
+        if self._last_rewrite[0] is not rewrite:
+            self._last_rewrite = rewrite, unchanged_rows(self._source, rewrite, self._whole)
+        unchanged, start = self._last_rewrite[1].get(path, np.zeros(0, np.int64)), 0
+        for batch in file.batches(self._columns):
+            mask = np.ones(batch.num_rows, np.bool_)
+            low, high = np.searchsorted(unchanged, (start, start + batch.num_rows))
+            mask[unchanged[low:high] - start] = False
+            start += batch.num_rows
+            if mask.any():
+                yield filtered(batch, mask)
 
     def _shaped(
         self, part: FilePart, skipped: Counter[str], values: pa.Array, column: DeltaColumn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
@@ -29,6 +30,10 @@ RESTORE_TABLE: Final = "RESTORE"
 MOST_BATCH: Final = 2**63 - 1
 """The highest number of a batch that fits into a `txn` action."""
 _MOST_DIGITS: Final = 18
+_NUMBER: Final = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}", re.ASCII)
+_METRICS: Final = "operationMetrics"
+_COPIED: Final = ("numTargetRowsCopied", "numCopiedRows")
+"""The names of delta-spark's metric of MERGE, and of that of DELETE and UPDATE."""
 """The most digits of a version that is written as text: it is a long."""
 
 
@@ -117,6 +122,11 @@ class CommitInfo:
     USER_METADATA: ClassVar = "userMetadata"
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
+    @classmethod
+    def of_copied(cls, rows: int) -> CommitInfo:
+        """Returns what says that an operation wrote so many rows again as they were."""
+        return cls({_METRICS: {_COPIED[0]: str(rows)}})
+
     @property
     def operation(self) -> str:
         """The name of the operation, empty if none is given."""
@@ -142,6 +152,14 @@ class CommitInfo:
         """The text that a user had the commit record, None without one."""
         text = self.extra.get(self.USER_METADATA)
         return text if isinstance(text, str) else None
+
+    @property
+    def rows_copied(self) -> int:
+        """How many rows an operation wrote again as they were, 0 if it does not say so."""
+        metrics = self.extra.get(_METRICS)
+        texts = [metrics.get(name) for name in _COPIED] if isinstance(metrics, dict) else []
+        numbers = (int(text) for text in texts if isinstance(text, str) and _NUMBER.fullmatch(text))
+        return max(numbers, default=0)
 
     @property
     def in_commit_ms(self) -> int | None:
