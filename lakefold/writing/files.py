@@ -69,9 +69,10 @@ def file_rows(paths: Sequence[Path], table: pa.Schema | None) -> pa.RecordBatchR
 def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
+    given = set(batch.schema.names)
     columns = [
         batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
+        if field.name in given
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
@@ -127,8 +128,8 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
 
     with path.open("rb") as file:
         check_depth(file, str(path))
-    inferred = pyarrow.json.open_json(path).schema
-    known = [field for field in table or () if field.name in inferred.names]
+    inferred = set(pyarrow.json.open_json(path).schema.names)
+    known = [field for field in table or () if field.name in inferred]
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(known))
     reader = pyarrow.json.open_json(path, parse_options=options)
     return reader.schema, iter(reader)

@@ -107,8 +107,9 @@ def _refuse_truncates(op: pa.Array) -> None:
 
 def _with_rows(envelopes: pa.Table, rows: pa.Table) -> pa.Table:
     """Returns the columns of the envelopes, and of the rows around them, such as Kafka's offset."""
+    known = set(envelopes.column_names)
     for name in rows.column_names:
-        if name not in envelopes.column_names:
+        if name not in known:
             envelopes = envelopes.append_column(name, rows.column(name))
     return envelopes
 
@@ -257,14 +258,16 @@ def _images(before: pa.Table, after: pa.Table, is_delete: Mask, keys: pa.Table |
     """Returns the row after each event; the row before it if it is deleted, or at least its key."""
     deletes = pa.array(is_delete)
     columns: dict[str, pa.Array] = {}
+    sides = [(side, set(side.column_names)) for side in (before, after)]
+    key_names = set() if keys is None else set(keys.column_names)
     for name in dict.fromkeys([*after.column_names, *before.column_names]):
         old, new = (
-            side.column(name).combine_chunks() if name in side.column_names else pa.nulls(len(deletes))
-            for side in (before, after)
+            side.column(name).combine_chunks() if name in names else pa.nulls(len(deletes))
+            for side, names in sides
         )
         kind = old.type if types.is_null(new.type) else new.type
         columns[name] = pc.if_else(deletes, _cast(old, kind, name), _cast(new, kind, name))
-        if keys is not None and name in keys.column_names:
+        if keys is not None and name in key_names:
             key = _cast(keys.column(name).combine_chunks(), kind, name)
             columns[name] = pc.coalesce(columns[name], key)
     if not columns:

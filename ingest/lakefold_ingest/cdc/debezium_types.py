@@ -108,12 +108,14 @@ def converted(
     `table` is the table's schema; None: it does not exist. Raises `InvalidError` naming a column of a type
     that such values never have.
     """
-    for name in set(kinds) & set(rows.column_names):
-        column = rows.column(name).combine_chunks()
-        wanted = None if table is None or name not in table.names else table.field(name).type
-        index = rows.column_names.index(name)
-        rows = rows.set_column(index, name, _converted(column, kinds[name], wanted, name, faults))
-    return rows
+    columns, fields = rows.columns, list(rows.schema)
+    wanted = {} if table is None else dict(zip(table.names, table.types, strict=True))
+    for index, field in enumerate(fields):
+        if field.name in kinds:
+            column = columns[index].combine_chunks()
+            columns[index] = _converted(column, kinds[field.name], wanted.get(field.name), field.name, faults)
+            fields[index] = pa.field(field.name, columns[index].type)
+    return pa.table(columns, schema=pa.schema(fields, rows.schema.metadata)) if fields else rows
 
 
 def _converted(

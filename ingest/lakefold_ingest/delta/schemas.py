@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -58,9 +59,9 @@ def new_fields(columns: Iterable[pa.Field]) -> list[Members]:
     Raises `InvalidError`, which names the column, for a type that Delta lacks.
     """
     fields = list(columns)
-    names = [field.name.lower() for field in fields]
+    names = Counter(field.name.lower() for field in fields)
     for field in fields:
-        if names.count(field.name.lower()) > 1:
+        if names[field.name.lower()] > 1:
             hint = "rename one of them: Delta can't distinguish names that differ in case only"
             raise InvalidError("two columns have this name", where=field.name, hint=hint)
     return [_member(field, field.name) for field in fields]

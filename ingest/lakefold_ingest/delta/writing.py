@@ -244,7 +244,8 @@ class DeltaView(View):
     def _chosen(self, columns: BatchColumns, table: pa.Schema) -> pa.Schema:
         if columns.are_all:
             return table
-        names = [name for name in table.names if name in columns.schema.names]
+        given = set(columns.schema.names)
+        names = [name for name in table.names if name in given]
         return table.empty_table().select(names).schema
 
     def _stored_name(self, name: str) -> str:

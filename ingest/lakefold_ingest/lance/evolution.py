@@ -106,7 +106,8 @@ def _merge(view: LanceView, columns: BatchColumns, source: Source, widening: Wid
 def _check(columns: BatchColumns, table: pa.Schema, where: str) -> None:
     wanted = table
     if not columns.are_all:
-        wanted = pa.schema([field for field in table if field.name in columns.schema.names])
+        given = set(columns.schema.names)
+        wanted = pa.schema([field for field in table if field.name in given])
     try:
         fit(columns.schema, wanted, where)
     except InvalidError as error:

@@ -22,7 +22,7 @@ from lakefold_table.lance.schemas.data_files import V2_0, V2_2, FileVersion, is_
 from lakefold_table.lance.schemas.schema import TOP, children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _NO_FIELDS = "because it is a struct without fields, and Lance reads the columns after it as null"
 _NO_FIELDS_HINT = "leave it out, or give the struct a field"
@@ -82,12 +82,13 @@ class _Adding:
     def fields_of(self, parent: int, batch: Sequence[pa.Field], path: str) -> Iterator[Field]:
         """Yields the fields below `parent`, depth first, and then what only the batch has there."""
         given = {field.name: field for field in batch}
-        known = [field.name for field in self._below.get(parent, ())]
+        known = {field.name for field in self._below.get(parent, ())}
+        in_lower_case = {name.lower(): name for name in known}
         for present in self._below.get(parent, ()):
             yield from self._grown(present, given.get(present.name), path)
         for name, field in given.items():
             if name not in known:
-                self._check_name(path, name, known)
+                self._check_name(path, name, in_lower_case)
                 yield from self._added(field, parent, path)
 
     def _grown(self, field: Field, given: pa.Field | None, path: str) -> Iterator[Field]:
@@ -115,11 +116,12 @@ class _Adding:
             yield field
             yield from self._all_below(field.id)
 
-    def _check_name(self, path: str, name: str, known: Iterable[str]) -> None:
-        near = [other for other in known if other.lower() == name.lower()]
-        if near:
+    def _check_name(self, path: str, name: str, known: Mapping[str, str]) -> None:
+        """`known`: the names that the table has, by these in lower case."""
+        near = known.get(name.lower())
+        if near is not None:
             raise self._error(
-                f"{path}{name} can't be added, because the table has {path}{near[0]}",
+                f"{path}{name} can't be added, because the table has {path}{near}",
                 "rename the column of the batch; SQL can't distinguish names that differ in case only",
             )
 

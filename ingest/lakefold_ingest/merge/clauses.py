@@ -152,10 +152,11 @@ class Merge:
         """
         conditions = [clause.condition or "" for clause in (*self.matched, *self.inserts)]
         conditions += [text for clause in self.matched for text in assignments_of(clause).values()]
+        known = frozenset(table)
         return [
             name
             for name in batch
-            if name not in table and (name in self.order_by or _is_named(name, conditions))
+            if name not in known and (name in self.order_by or _is_named(name, conditions))
         ]
 
     def check_columns(self, batch: Collection[str], table: Collection[str], where: str = "") -> None:

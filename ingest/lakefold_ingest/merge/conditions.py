@@ -195,9 +195,10 @@ class RowCondition:
 
     def _needed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Returns the columns that the condition needs. A column that the batch lacks is null in its rows."""
+        given = set(rows.schema.names)
         arrays = {
             name: rows.column(name)
-            if name in rows.schema.names
+            if name in given
             else pa.nulls(rows.num_rows, self.columns.field(name).type)
             for name in columns_in([self.where], self.columns.names) or self.columns.names[:1]
         }

@@ -87,6 +87,7 @@ def _fitted(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> tuple
     """Returns the columns that are stored, and how they become rows of the table."""
     merge.check_columns(rows.column_names, table.names, where)
     stored = rows.drop_columns(merge.left_out(rows.column_names, table.names))
-    named = [field for field in table if field.name in rows.column_names]
+    given = set(rows.column_names)
+    named = [field for field in table if field.name in given]
     # Rows that are inserted have all columns; those that are updated keep the others.
     return stored, fit(stored.schema, table if merge.inserts else pa.schema(named, table.metadata), where)

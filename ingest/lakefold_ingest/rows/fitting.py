@@ -11,6 +11,7 @@ For the latter each value is checked while it is written. Any other conversion h
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -127,12 +128,16 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 def _struct_faults(have: list[pa.Field], want: list[pa.Field], path: str) -> Iterator[str]:
     """Yields the faults between the fields of two structs, or of two schemas if `path` is empty."""
     wanted = {field.name: field for field in want}
-    names = [field.name for field in have]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{path}{name} is in the batch {names.count(name)} times"
+    names = Counter(field.name for field in have)
+    for name in sorted(name for name, count in names.items() if count > 1):
+        yield f"{path}{name} is in the batch {names[name]} times"
+    in_lower_case: dict[str, list[str]] = {}
+    for name in wanted:
+        in_lower_case.setdefault(name.lower(), []).append(name)
     for field in have:
         if field.name not in wanted:
-            yield f"{path}{field.name} ({field.type}) {_ABSENT}{_near(field.name, wanted)}"
+            near = _near(in_lower_case.get(field.name.lower(), ()))
+            yield f"{path}{field.name} ({field.type}) {_ABSENT}{near}"
         else:
             yield from _faults(field.type, wanted[field.name], path + field.name)
     for name, field in wanted.items():
@@ -140,9 +145,9 @@ def _struct_faults(have: list[pa.Field], want: list[pa.Field], path: str) -> Ite
             yield f"{path}{name} ({field.type}) is missing, and the table's column is not nullable"
 
 
-def _near(name: str, names: Iterable[str]) -> str:
+def _near(names: Iterable[str]) -> str:
     """Returns a remark about columns whose names differ in case only, or an empty text."""
-    return "".join(f" (which has {other})" for other in names if other.lower() == name.lower())
+    return "".join(f" (which has {other})" for other in names)
 
 
 def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:

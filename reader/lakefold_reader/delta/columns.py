@@ -5,6 +5,7 @@ See Delta facts 8.2, 8.3 and 8.5.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,13 +22,30 @@ if TYPE_CHECKING:
 FIELD_ID: Final = b"PARQUET:field_id"
 
 
-def stored_field(fields: Iterable[pa.Field], column: DeltaColumn) -> pa.Field | None:
-    """Returns the field of a data file that stores a column, by the column's id, or else by its name."""
-    listed = list(fields)
-    if column.id is not None:
-        number = str(column.id).encode()
-        return next((field for field in listed if (field.metadata or {}).get(FIELD_ID) == number), None)
-    return next((field for field in listed if field.name == column.physical), None)
+class StoredFields:
+    """The fields of a data file, or of a struct in it, by the columns that they store."""
+
+    def __init__(self, fields: Iterable[pa.Field]) -> None:
+        self._fields = list(fields)
+        numbered = list(enumerate(self._fields))[::-1]
+        # Of several with one name the first counts.
+        self._by_name = {field.name: number for number, field in numbered}
+        self._numbered = numbered
+
+    @cached_property
+    def _by_id(self) -> dict[bytes | None, int]:
+        return {(field.metadata or {}).get(FIELD_ID): number for number, field in self._numbered}
+
+    def number(self, column: DeltaColumn) -> int | None:
+        """Returns the number of the field of a column, by the column's id, or else by its name."""
+        if column.id is not None:
+            return self._by_id.get(str(column.id).encode())
+        return self._by_name.get(column.physical)
+
+    def field(self, column: DeltaColumn) -> pa.Field | None:
+        """Returns the field of a column."""
+        number = self.number(column)
+        return None if number is None else self._fields[number]
 
 
 def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
@@ -64,13 +82,9 @@ def text_bytes(values: pa.Array, column: DeltaColumn) -> int:
     if column.char_length is not None:
         return len(values) * column.char_length
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        fields = list(values.type)
-        pairs = [(stored_field(fields, child), child) for child in column.children]
-        return sum(
-            text_bytes(values.field(fields.index(field)), child)
-            for field, child in pairs
-            if field is not None
-        )
+        fields = StoredFields(values.type)
+        pairs = [(fields.number(child), child) for child in column.children]
+        return sum(text_bytes(values.field(number), child) for number, child in pairs if number is not None)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
         return sum(map(text_bytes, (values.keys, values.items), column.children))
     if pa.types.is_list(kind) and (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
@@ -103,14 +117,12 @@ def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Arr
 
 
 def _struct(values: pa.Array, column: DeltaColumn) -> pa.Array:
-    fields = [values.type.field(number) for number in range(values.type.num_fields)]
+    fields = StoredFields(values.type)
     arrays = []
     for child in column.children:
-        field = stored_field(fields, child)
+        number = fields.number(child)
         arrays.append(
-            pa.nulls(len(values), child.field.type)
-            if field is None
-            else shaped(values.field(fields.index(field)), child)
+            pa.nulls(len(values), child.field.type) if number is None else shaped(values.field(number), child)
         )
     if not arrays:
         return pa.nulls(len(values), column.field.type)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from lakefold_reader.delta.columns import inner, partition_values, shaped, stored_field, text_bytes
+from lakefold_reader.delta.columns import StoredFields, inner, partition_values, shaped, text_bytes
 from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.delta.stored_file import opened
 from lakefold_reader.delta.versions import not_built
@@ -182,7 +182,7 @@ class DataFile:
         `sought`: ascending, from 0 on. The numbers are None if the file lacks the column. Only row groups are
         read that can have one, by their statistics.
         """
-        field = stored_field(self._file.schema_arrow, column)
+        field = self._fields.field(column)
         if field is None:
             return np.zeros(0, np.int64), None
         metadata = self._file.metadata
@@ -218,10 +218,9 @@ class DataFile:
         if not columns:
             yield 0, without_columns(rows)
             return
-        schema = self._file.schema_arrow
         given = self._rows.partition_values
         fields = {
-            column.stored.field.name: stored_field(schema, column.stored)
+            column.stored.field.name: self._fields.field(column.stored)
             for column in columns
             if column.stored.physical not in given
         }
@@ -278,6 +277,10 @@ class DataFile:
         if isinstance(error, FileNotFoundError):
             return DamagedError("the data file is missing", where=self._where, hint=RESTORE)
         return DamagedError(f"the data file can't be read: {error}", where=self._where, hint=RESTORE)
+
+    @cached_property
+    def _fields(self) -> StoredFields:
+        return StoredFields(self._file.schema_arrow)
 
     @cached_property
     def _mask(self) -> np.ndarray | None:

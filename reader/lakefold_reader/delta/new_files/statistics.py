@@ -113,8 +113,9 @@ class FileStatistics:
     def add(self, rows: pa.Table) -> None:
         """Adds rows of the file."""
         self._rows += rows.num_rows
+        given = set(rows.column_names)
         for path in self._columns:
-            if path[0] not in rows.column_names:
+            if path[0] not in given:
                 self._nulls[path] += rows.num_rows
                 continue
             column = rows.column(path[0])

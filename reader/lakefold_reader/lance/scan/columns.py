@@ -182,11 +182,10 @@ def sources(
     versions = [version_of(file) for file in files]
     if any(columns_in_file is None for columns_in_file in names_by_file):
         return None
+    held = [frozenset(file.fields) for file in files]
     result: list[ColumnSource | None] = []
     for column in columns:
-        holders = [
-            n for n, file in enumerate(files) if set(file.fields).intersection(column.ids(versions[n]))
-        ]
+        holders = [n for n, ids in enumerate(held) if not ids.isdisjoint(column.ids(versions[n]))]
         if column.scanned or len(holders) > 1 or (not holders and not column.nullable):
             return None
         if not holders:

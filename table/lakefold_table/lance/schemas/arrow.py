@@ -30,7 +30,7 @@ from lakefold_table.lance.schemas.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 BLOB_STORAGE = pa.struct(
     {"data": pa.large_binary(), "uri": pa.utf8(), "position": pa.uint64(), "size": pa.uint64()}
@@ -48,8 +48,10 @@ def schema_from_arrow(schema: pa.Schema, version: FileVersion = V2_2) -> Schema:
     marker is a blob v2. Raises `InvalidError` naming the column if Lance refuses its type, name or key.
     """
     fields: list[Field] = []
+    names = set[str]()
     for column in schema:
-        _check_name(column.name, fields)
+        _check_name(column.name, names)
+        names.add(column.name)
         _append(fields, column, TOP, column.name, version)
     check_primary_key(fields)
     return Schema(fields=fields, metadata=_texts(schema.metadata or {}, "the schema's metadata"))
@@ -67,7 +69,7 @@ def schema_to_arrow(fields: Sequence[Field], metadata: Mapping[str, bytes]) -> p
     return with_extension_types(pa.schema(columns, metadata=dict(metadata) or None))
 
 
-def _check_name(name: str, before: Sequence[Field]) -> None:
+def _check_name(name: str, before: Collection[str]) -> None:
     if name in RESERVED_NAMES:
         raise InvalidError("this name is reserved by Lance", where=name, hint="rename the column")
     if "." in name:
@@ -76,7 +78,7 @@ def _check_name(name: str, before: Sequence[Field]) -> None:
     if "`" in name:
         message = "the name of a column can't contain a backtick, because no Lance client could read it"
         raise InvalidError(message, where=name, hint="rename the column")
-    if any(field.name == name and field.parent_id == TOP for field in before):
+    if name in before:
         raise InvalidError("two columns have this name", where=name, hint="rename one of them")
 
 
