@@ -17,7 +17,9 @@ from lakefold_table.delta.conflicts.rules import (
     conflict_of,
     isolation_level,
 )
+from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import DeltaTableProposal, proposal_in
+from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.entry import Committed, Invalid, Rejected
 from tests.delta_logs.actions import (
     LISTED,
@@ -181,6 +183,25 @@ def test_rows_that_a_restore_brings_back_are_added_also_if_more_are_deleted() ->
     assert not commit(MERGE, *actions).added
     restored = commit({"commitInfo": {"operation": "RESTORE"}}, *actions)
     assert [file.path for file in restored.added] == ["a"]
+
+
+def test_the_same_protocol_in_another_order_is_no_change(tmp_path: Path) -> None:
+    """Also if the commits of two clients, or two actions of files that sum up several, repeat it."""
+    table = Table(tmp_path / "t")
+    assert table.fold(table.propose(LISTED, metadata())) == [Committed(0)]
+    lists = {name: each[::-1] for name, each in LISTED["protocol"].items() if isinstance(each, list)}
+    reversed_ = {"protocol": {**LISTED["protocol"], **lists}}
+    assert reversed_ != LISTED
+    (table.path / commit_path(1)).write_bytes(text([reversed_]))
+    ours = table.propose(reversed_, read=0)
+    late = table.propose(table.file("a.parquet", 1), read=0)
+    answers = [
+        answer for each, log in ((ours, FIRST_ID), (late, SECOND_ID)) for answer in table.fold(each, log=log)
+    ]
+    assert [type(each) for each in answers] == [Committed, Committed], answers
+    summed = Reconciliation()
+    summed.add_commit(parse_actions(text([LISTED, reversed_, metadata()])), compacted=True)
+    assert summed.snapshot(1).protocol.writer_features
 
 
 def test_a_protocol_that_lacks_what_others_added_meanwhile_conflicts_with_it(tmp_path: Path) -> None:

@@ -209,7 +209,10 @@ class DeltaDraft:
             snapshot = snapshot.without_expired(time_ms)
         is_blind = bool(self._accepted) and all(proposal.is_blind for _, proposal in self._accepted)
         footprint = replace(
-            footprint_of(self.version, actions), operation=self._operation, is_blind=is_blind, change=change
+            footprint_of(self.version, actions, None if self._snapshot is None else self._snapshot.protocol),
+            operation=self._operation,
+            is_blind=is_blind,
+            change=change,
         )
         history = () if before is None else before.history
         state = DeltaState(

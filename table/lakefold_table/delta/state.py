@@ -208,8 +208,7 @@ def _whole(partial: DeltaState, actions: Sequence[Action], files: Files, uri: st
         if made not in files:
             return _lacking(partial, (made,))
         marks = _marks_of(made, files[made], snapshot.apps[MARKS_APP].version, uri)
-    footprints = tuple(footprint_of(number, each) for number, each in history)
-    return replace(partial, snapshot=snapshot, marks=marks, history=footprints[-HISTORY:])
+    return replace(partial, snapshot=snapshot, marks=marks, history=_footprints(history)[-HISTORY:])
 
 
 def version_at(path: str, uri: str) -> int:
@@ -262,6 +261,7 @@ def _following(like: DeltaState, partial: DeltaState, files: Files, uri: str) ->
     if any(data is None for _, data in commits) or uuid_of(commits[0][1] or b"") != like.identity:
         return None
     reconciliation, marks, history = Reconciliation(like.snapshot), like.marks, list(like.history)
+    protocol: TableProtocol | None = like.snapshot.protocol
     for number, data in commits[1:]:
         where = f"{uri}/{commit_path(number)}"
         actions = list(parse_actions(data or b"", where))
@@ -270,7 +270,8 @@ def _following(like: DeltaState, partial: DeltaState, files: Files, uri: str) ->
             return None
         marks = marks if own is None else own.metadata
         reconciliation.add_commit(actions, where)
-        history.append(footprint_of(number, actions))
+        history.append(footprint_of(number, actions, protocol))
+        protocol = _protocol_after(actions, protocol)
     snapshot = reconciliation.snapshot(version, uri)
     _check(snapshot, files[needed[-1]], f"{uri}/{needed[-1]}")
     return replace(partial, snapshot=snapshot, marks=marks, history=tuple(history[-HISTORY:]))
@@ -324,6 +325,19 @@ def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Actio
             break
         history.append((number, list(parse_actions(data, f"{uri}/{commit_path(number)}"))))
     return history[::-1]
+
+
+def _footprints(history: Sequence[tuple[int, Sequence[Action]]]) -> tuple[CommitFootprint, ...]:
+    protocol: TableProtocol | None = None
+    footprints = []
+    for number, actions in history:
+        footprints.append(footprint_of(number, actions, protocol))
+        protocol = _protocol_after(actions, protocol)
+    return tuple(footprints)
+
+
+def _protocol_after(actions: Sequence[Action], before: TableProtocol | None) -> TableProtocol | None:
+    return next((action for action in actions if isinstance(action, TableProtocol)), before)
 
 
 def _carried(

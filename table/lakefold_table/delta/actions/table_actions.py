@@ -77,10 +77,11 @@ class TableMetadata:
 
 
 @action
-class TableProtocol:
+class TableProtocol:  # noqa: PLW1641 - `action` gives it one
     """What a client must implement to read and to write the table.
 
-    Lists of features exist from reader version 3 and writer version 7 on.
+    Lists of features exist from reader version 3 and writer version 7 on. Their order means nothing, so
+    protocols that differ in it alone are equal.
     """
 
     NAME: ClassVar = "protocol"
@@ -89,6 +90,17 @@ class TableProtocol:
     reader_features: tuple[str, ...] | None = member("readerFeatures", TEXTS, default=None)
     writer_features: tuple[str, ...] | None = member("writerFeatures", TEXTS, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
+
+    def __eq__(self, other: object) -> bool:
+        """Returns whether both require the same."""
+        return isinstance(other, TableProtocol) and self._required == other._required
+
+    @property
+    def _required(self) -> tuple[object, ...]:
+        features = (
+            None if each is None else frozenset(each) for each in (self.reader_features, self.writer_features)
+        )
+        return self.reader, self.writer, *features, self.extra
 
 
 @action

@@ -54,8 +54,13 @@ class CommitFootprint:
         return self.rows_deleted | {move.source for move in self.moves}
 
 
-def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
-    """Returns what the actions of a version touched."""
+def footprint_of(
+    version: int, actions: Iterable[Action], protocol_before: TableProtocol | None = None
+) -> CommitFootprint:
+    """Returns what the actions of a version touched.
+
+    `protocol_before`: that of the version before. If it is not known, a protocol counts as another one.
+    """
     domains, apps = set[str](), set[str]()
     added: dict[str, AddFile] = {}
     removed: dict[str, RemoveFile] = {}
@@ -71,7 +76,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
             case TableMetadata():
                 metadata = True
             case TableProtocol():
-                protocol = True
+                protocol = action != protocol_before
             case DomainMetadata():
                 domains.add(action.domain)
             case AppTransaction():
