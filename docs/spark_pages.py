@@ -322,6 +322,14 @@ batch has keep their values; if some events have a column, it becomes null in th
   UTC if the table's column has a zone; a column of texts gets the base64. Fields of structs within a row, and
   `VariableScaleDecimal`, are not converted.
 
+  An update that gives a row another key, as its `before` and `after` say, deletes the row with the old
+  key and writes the one with the new key; the order is that of the event. If `before` is there without
+  the key (a null, or another `REPLICA IDENTITY` of PostgreSQL's), it isn't known which row is changed:
+  the event is a bad row. An update without `before` changes no key: PostgreSQL sends it only if a column
+  of the replica identity changes. So if `keys` are not the source's primary key, use `REPLICA IDENTITY
+  FULL`. Debezium itself sends a change of a primary key as a deletion and a new row, which needs no
+  `before`.
+
   PostgreSQL's connector sends `__debezium_unavailable_value` in place of large values that an update did not
   change, in columns of texts, JSON and bytes. Such a row gets the value that an earlier event of the batch
   has, if that event is newer than the row in the table, or else keeps the one that it has in the table. So

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MOVED: Final = 0.4
+"""The share of rows with changing keys."""
 Model = dict[int, tuple[int, str]]
 """The order and the name of each row."""
 
@@ -31,12 +33,19 @@ TABLE: Final = pa.schema({"id": pa.int64(), "name": pa.string(), "at": pa.int64(
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a row at a time. Without a name it is deleted."""
+    """What happened to a row at a time. Without a name it is deleted. `old`: it had this key before."""
 
     id: int
     at: int
     name: str | None = None
     has_tombstone: bool = False
+    old: int | None = None
+
+    @property
+    def halves(self) -> list[Event]:
+        """The event, or the deletion of the row with the old key and the event of the new one."""
+        moves = self.name is not None and self.old not in {None, self.id}
+        return [Event(self.old or 0, self.at), replace(self, old=None)] if moves else [self]
 
 
 def applied(model: Model, batch: Sequence[Event], *, deletes_win: bool = True) -> None:
@@ -45,7 +54,7 @@ def applied(model: Model, batch: Sequence[Event], *, deletes_win: bool = True) -
     `deletes_win`: a deletion has an effect on a row of the same time.
     """
     last: dict[int, Event] = {}
-    for event in batch:
+    for event in (half for whole in batch for half in whole.halves):
         known = last.get(event.id)
         if known is None or event.at >= known.at:
             last[event.id] = event
@@ -59,6 +68,8 @@ def applied(model: Model, batch: Sequence[Event], *, deletes_win: bool = True) -
 
 def rendered(form: str, batch: Sequence[Event]) -> tuple[pa.Table, ChangeFormat]:
     """The events as rows of one of `FORMATS`, and that format."""
+    if form in {"plain", "delta"}:
+        batch = [half for event in batch for half in event.halves]
     images = [{"id": event.id, "name": event.name} for event in batch]
     deletes = [event.name is None for event in batch]
     at = pa.array([event.at for event in batch], pa.int64())
@@ -72,8 +83,8 @@ def rendered(form: str, batch: Sequence[Event]) -> tuple[pa.Table, ChangeFormat]
         return rows.append_column("at", at), FORMATS[form]
     envelopes = [
         {
-            "op": "d" if delete else "c",
-            "before": image if delete else None,
+            "op": "d" if delete else "c" if event.old is None else "u",
+            "before": image if delete else None if event.old is None else {"id": event.old, "name": "old"},
             "after": None if delete else image,
             "source": {"at": event.at, "db": "shop"},
         }
@@ -103,15 +114,24 @@ def debezium_history(
 ) -> tuple[list[tuple[str, str | None]], Model]:
     """Keys and values of Debezium's messages, in the order of their changes, and the rows that they leave.
 
-    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late.
+    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late. Some
+    rows have another key for a while, and their messages have that of the first: it is the source's key.
     """
     chosen, rows = random.Random(seed), Model()
+    other = keys + 100
     messages: list[tuple[int, dict[str, Any] | None]] = []
     for at in range(events):
         number = chosen.randrange(keys)
         image: dict[str, Any] = {"id": number, "name": f"name {at}"}
         event = {"before": None, "after": image, "op": "u", "source": {"at": at, "snapshot": "false"}}
-        if number % 3 == 0 and number in rows:
+        is_moved = number + other in rows
+        if number % 3 == 0 and (is_moved or (number in rows and chosen.random() < MOVED)):
+            last, new = (number + other, number) if is_moved else (number, number + other)
+            image = {"id": new, "name": f"name {at}"}
+            messages.append((number, event | {"before": {"id": last, "name": "old"}, "after": image}))
+            del rows[last]
+            rows[new] = (at, image["name"])
+        elif number % 3 == 0 and number in rows:
             messages += [(number, event | {"op": "d", "before": image, "after": None}), (number, None)]
             del rows[number]
         else:

@@ -335,8 +335,8 @@ def in_parts(batch: pa.Table, merge: Merge, tasks: int = 3) -> KeyedParts:
 
     def run(task: MergeTask) -> list[MergedPart]:
         task = pickle.loads(pickle.dumps(task))  # noqa: S301 - as Spark hands it on
-        numbers = task.numbers(batch) % tasks
-        return [task.run(batch.filter(pa.array(numbers == number))) for number in range(tasks)]
+        _, numbers = task.numbered(batch)
+        return [task.run(batch.filter(pa.array(numbers % tasks == number))) for number in range(tasks)]
 
     return KeyedParts(UpsertRows(batch.slice(0, 0), merge), run)
 

@@ -90,6 +90,7 @@ def test_events_in_parts_leave_the_rows_of_their_history(tmp_path: Path, form: s
                 1000 * batch + chosen.randrange(EVENTS),
                 None if chosen.random() < 0.3 else f"{batch} {number}",
                 has_tombstone=True,
+                old=chosen.choice([None, chosen.randrange(KEYS)]),
             )
             for number in range(EVENTS)
         ]

@@ -18,11 +18,16 @@ from tests.merging import Folding
 
 # A time has one event: repeated events are equal.
 NAMES = st.one_of(st.none(), st.text("ab", max_size=2))
-HISTORIES = st.lists(st.tuples(st.integers(0, 5), NAMES, st.booleans()), min_size=1, max_size=14).flatmap(
+OLD_KEYS = st.one_of(st.none(), st.integers(0, 5))
+STEPS = st.tuples(st.integers(0, 5), NAMES, st.booleans(), OLD_KEYS)
+HISTORIES = st.lists(STEPS, min_size=1, max_size=14).flatmap(
     lambda events: st.lists(
         st.lists(
             st.sampled_from(
-                [Event(number, at, name, tombstone) for at, (number, name, tombstone) in enumerate(events)]
+                [
+                    Event(number, at, name, tombstone, old)
+                    for at, (number, name, tombstone, old) in enumerate(events)
+                ]
             ),
             max_size=8,
         ),

@@ -30,6 +30,8 @@ from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS, ChangeFormat
 from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, converted, types_in_schema
 from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
+from lakefold_ingest.cdc.moves import moved_rows, with_moves
+from lakefold_ingest.rows.divided_rows import without_old_rows
 from lakefold_ingest.rows.fitting import plain_field
 from lakefold_table.errors import InvalidError, OptionName
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 OP, BEFORE, AFTER, PAYLOAD, VALUE, KEY = "op", "before", "after", "payload", "value", "key"
-TRUNCATE, MESSAGE = "t", "m"
+UPDATE, TRUNCATE, MESSAGE = "u", "t", "m"
 _SCHEMA_BEGIN: Final = rb'\s*\{\s*"schema"\s*:\s*'
 _PAYLOAD_BEGIN: Final = re.compile(r'\s*,\s*"payload"\s*:')
 _ROW_BEGIN: Final = r'"after"\s*:\s*\{'
@@ -65,6 +67,7 @@ def read_debezium(
     Notes in `faults` rows whose JSON or operation can't be read. Raises `InvalidError` if a column is
     missing, or an event truncates the source.
     """
+    rows, old_rows = without_old_rows(rows)
     is_message = OP not in rows.column_names and PAYLOAD not in rows.column_names
     tombstones = np.zeros(rows.num_rows, np.bool_)
     if is_message and VALUE in rows.column_names:
@@ -74,7 +77,7 @@ def read_debezium(
     if op is None:
         hint = "the rows have the columns op, before and after, or payload, or value as JSON"
         raise InvalidError("no column op is in the batch", where=OptionName("envelope"), hint=hint)
-    op = op.cast(pa.string()).combine_chunks()
+    op = pc.utf8_lower(pc.utf8_trim_whitespace(op.cast(pa.string()))).combine_chunks()
     _refuse_truncates(op)
     ignored = mask(pc.equal(op, MESSAGE))
     # Rows that have a fault already need no second one for their missing operation.
@@ -83,7 +86,8 @@ def read_debezium(
     is_delete = effects(
         pa.chunked_array([pc.if_else(pa.array(silent), "d", op)]), OP, DEBEZIUM_OPERATIONS, faults
     )
-    needed = tombstones | (is_delete & ~_has_row_before(envelopes))
+    has_before = _has_row_before(envelopes)
+    needed = tombstones | (is_delete & ~has_before)
     keys = _keys(rows, format_.keys, kinds, needed, table, faults)
     if keys is None:
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
@@ -91,7 +95,12 @@ def read_debezium(
     before, after = (converted(_side(envelopes, name), kinds, table, faults) for name in (BEFORE, AFTER))
     images = _without_order(_images(before, after, is_delete, keys), around, format_.order_by)
     order = order_of(around, images, format_.order_by, may_lack=bool(silent.all()))
-    return Events(images, is_delete, ignored, tombstones, order)
+    events = Events(images, is_delete, ignored, tombstones, order)
+    updated = np.flatnonzero(mask(pc.equal(op, UPDATE)) & has_before)
+    moved = moved_rows(before, images, updated, format_.keys, old_rows, faults)
+    chosen = pa.array(moved)
+    old = _images(before.take(chosen), after.take(chosen), np.ones(moved.size, np.bool_), None)
+    return with_moves(events, old, moved, old_rows, faults)
 
 
 def _refuse_truncates(op: pa.Array) -> None:

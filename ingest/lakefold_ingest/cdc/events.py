@@ -28,18 +28,34 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.row_faults import RowFaults
 
     Mask = NDArray[np.bool_]
+    Indices = NDArray[np.int64]
 
 RANK = "lakefold rank"
 """A column of a feed's order: a version deletes a row before it writes the row with the same key."""
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """Updates that give a row another key: each is two events, which delete the old row and write a new one.
+
+    Of each event: `source`, the row of the batch that it was read from; `is_old`, whether it deletes the old
+    row of such an update, and `is_new`, whether it writes the new one. `elsewhere`: whether the other part of
+    a divided batch applies it, so that here it is checked only.
+    """
+
+    source: Indices
+    is_old: Mask
+    is_new: Mask
+    elsewhere: Mask
+
+
+@dataclass(frozen=True, slots=True)
 class Events:
-    """The events of a batch, one a row.
+    """The events of a batch.
 
     `rows` has the row that each event writes, or at least the key of the row that it deletes. `order` has the
     columns that order them, perhaps none; `RANK` is never stored. Events that are `ignored` say nothing about
-    a row. `tombstones` delete a row without saying when.
+    a row. `tombstones` delete a row without saying when. `moves`: None if no update gives a row another key.
     """
 
     rows: pa.Table
@@ -47,6 +63,12 @@ class Events:
     ignored: Mask
     tombstones: Mask
     order: pa.Table
+    moves: Moves | None = None
+
+    def batch_rows(self, events: Indices | None = None) -> Indices:
+        """Returns the row of the batch that each of these events was read from; None: of all of them."""
+        events = np.arange(self.rows.num_rows) if events is None else events
+        return events if self.moves is None else self.moves.source[events]
 
     def with_order_in_rows(self, format_: ChangeFormat, table: Collection[str] | None) -> Events:
         """Returns the events with those ordering columns in the rows that the table keeps.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import RANK, Events, is_text, mask
+from lakefold_ingest.cdc.unchanged import UNCHANGED, UNCHANGED_JSON, left_out
 from lakefold_ingest.merge.batch_keys import (
     ABSENT,
     BatchKeys,
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.row_changes import FoundRows
 
     Indices = NDArray[np.int64]
-
-UNCHANGED: Final = b"__debezium_unavailable_value"
-"""What Debezium sends in place of a large value that an update did not change."""
-_AS_JSON: Final = b'"%b"' % UNCHANGED
-_UNCHANGED: Final = pa.array([UNCHANGED, base64.b64encode(UNCHANGED), UNCHANGED.hex().encode(), _AS_JSON])
-"""The same as texts of bytes have it, and as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +121,14 @@ def last_changes(
         message = f"key {', '.join(missing)} is not in the batch and the table"
         raise InvalidError(message, where=where, hint="names are case-sensitive")
     check_orders(events.order.schema)
-    chosen = np.setdiff1d(np.flatnonzero(~events.ignored), faults.rows)
+    chosen = _without_faults(events, np.flatnonzero(~events.ignored), faults)
     kept = _kept(events.order.column_names, table)
     fitting = _fitting(events, chosen, [*keys, *kept], table, where)
     events = _with_json(events, fitting.schema)
     _check(events, keys, kept, fitting.schema, chosen, faults)
-    chosen = np.setdiff1d(chosen, faults.rows)
+    chosen = _without_faults(events, chosen, faults)
+    if events.moves is not None:
+        chosen = chosen[~events.moves.elsewhere[chosen]]
     key_rows = as_stored(events.rows.select(keys).take(pa.array(chosen)), keys, table)
     by_key = BatchKeys(key_rows, where)
     order = _with_tombstones(events.order.take(pa.array(chosen)), events.tombstones[chosen], by_key.numbers)
@@ -161,7 +157,7 @@ def _with_json(events: Events, columns: pa.Schema) -> Events:
         index = rows.schema.get_field_index(name)
         field, column = rows.schema.field(index), rows.column(index)
         if is_text(field.type):
-            unchanged, text = (pa.scalar(each).cast(field.type) for each in (UNCHANGED, _AS_JSON))
+            unchanged, text = (pa.scalar(each).cast(field.type) for each in (UNCHANGED, UNCHANGED_JSON))
             column = pc.if_else(pc.equal(column, unchanged), text, column)
             rows = rows.set_column(index, field, column)
     return replace(events, rows=rows)
@@ -180,7 +176,7 @@ def _written(
         if not is_text(field.type):
             continue
         column = events.rows.column(index).take(pa.array(chosen))
-        is_unchanged = mask(pc.is_in(column, value_set=_UNCHANGED.cast(field.type)))
+        is_unchanged = left_out(column)
         if not is_unchanged[last].any():
             continue
         known = np.flatnonzero(~is_unchanged & ~events.is_delete[chosen])
@@ -242,17 +238,24 @@ def _check(
     """Notes events that have no key, no order, or a value that doesn't fit the table's column."""
     for name in keys:
         column = events.rows.column(name).take(pa.array(chosen))
-        faults.add(chosen[missing_values(column)], name, "the key has no value (null or NaN)")
+        without = events.batch_rows(chosen[missing_values(column)])
+        faults.add(without, name, "the key has no value (null or NaN)")
     dated = chosen[~events.tombstones[chosen]]
     for name in events.order.column_names:
         column = events.order.column(name).take(pa.array(dated))
         reason = "it orders the events and has no value (null or NaN)"
-        faults.add(dated[missing_values(column)], name, reason)
-    chosen = np.setdiff1d(chosen, faults.rows)
+        faults.add(events.batch_rows(dated[missing_values(column)]), name, reason)
+    chosen = _without_faults(events, chosen, faults)
     written = chosen[~events.is_delete[chosen]]
-    dated = np.setdiff1d(dated, faults.rows)
+    dated = _without_faults(events, dated, faults)
     for field in columns:
         rows = chosen if field.name in keys else dated if field.name in kept else written
         column = events.rows.column(field.name).take(pa.array(rows)).combine_chunks()
-        check_values(column, rows, field, faults)
-    note_empty_keys(events.rows, keys, columns, chosen, faults)
+        check_values(column, events.batch_rows(rows), field, faults)
+    named = events.rows.select(keys).take(pa.array(chosen))
+    note_empty_keys(named, keys, columns, events.batch_rows(chosen), faults)
+
+
+def _without_faults(events: Events, chosen: Indices, faults: RowFaults) -> Indices:
+    """Returns those of the chosen events whose rows of the batch have no fault."""
+    return chosen[~np.isin(events.batch_rows(chosen), faults.rows)]

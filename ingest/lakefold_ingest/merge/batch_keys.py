@@ -175,14 +175,15 @@ def as_stored(rows: pa.Table, names: Sequence[str], table: pa.Schema) -> pa.Tabl
 
 
 def note_empty_keys(
-    rows: pa.Table, keys: Sequence[str], table: pa.Schema, chosen: Indices, faults: RowFaults
+    rows: pa.Table, keys: Sequence[str], table: pa.Schema, batch_rows: Indices, faults: RowFaults
 ) -> None:
-    """Notes those of the `chosen` rows without faults whose keys the table keeps as null."""
+    """Notes those rows whose keys the table keeps as null. `batch_rows`: their indices in the batch."""
     for name in keys:
         if is_in_log(table.field(name)):
-            left = np.setdiff1d(chosen, faults.rows)
+            left = np.flatnonzero(~np.isin(batch_rows, faults.rows))
             stored = as_stored(rows.select([name]).take(pa.array(left)), [name], table)
-            faults.add(left[missing_values(stored.column(name))], name, f"the key has {EMPTY}")
+            empty = left[missing_values(stored.column(name))]
+            faults.add(batch_rows[empty], name, f"the key has {EMPTY}")
 
 
 def check_present(

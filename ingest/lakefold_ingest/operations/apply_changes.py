@@ -10,13 +10,15 @@ import pyarrow as pa
 
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat
 from lakefold_ingest.cdc.debezium import needs_types, read_debezium
-from lakefold_ingest.cdc.events import Events, read_rows
+from lakefold_ingest.cdc.events import Events, mask, read_rows
 from lakefold_ingest.cdc.last_changes import LastChanges, last_changes
+from lakefold_ingest.cdc.moves import row_keys
 from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.merge.matching import matched_rows
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes
+from lakefold_ingest.rows.divided_rows import without_old_rows
 from lakefold_ingest.rows.row_faults import RowFaults
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.divided_rows import RowKeys
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
@@ -86,10 +89,14 @@ class ApplyChanges(KeepsBadRows):
         self.bad_rows.clear()
         faults = RowFaults(self.rows.num_rows)
         changes = last_changes(self._events(table, faults), self.format.keys, table, where, faults)
+        rows, old_rows = without_old_rows(self.rows)
+        if old_rows is not None:
+            # The part that has the new key reports the event.
+            faults.clear(np.flatnonzero(mask(old_rows)))
         if faults.rows.size and not keeps_bad_rows:
-            raise faults.error(self.rows, where)
+            raise faults.error(rows, where)
         if faults.rows.size:
-            self.bad_rows.append(faults.described(self.rows, source=self.source))
+            self.bad_rows.append(faults.described(rows, source=self.source))
         return changes
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
@@ -112,13 +119,14 @@ class ApplyChanges(KeepsBadRows):
         """The columns that identify a row."""
         return self.format.keys
 
-    def keys(self, table: pa.Schema) -> pa.Table:
-        """Returns the key columns of the rows that the events are about; nulls if an event has none.
+    def row_keys(self, table: pa.Schema) -> RowKeys:
+        """Returns the keys of the rows that the events are about; nulls if an event has none.
 
         `table` is the table's schema. Raises `InvalidError` if the envelopes can't be read.
         """
-        rows = self._events(table, RowFaults(self.rows.num_rows)).rows
-        return rows.select([name for name in self.format.keys if name in rows.column_names])
+        events = self._events(table, RowFaults(self.rows.num_rows))
+        rows = events.rows
+        return row_keys(events, rows.select([name for name in self.format.keys if name in rows.column_names]))
 
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: the events."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.operations.apply_changes import ApplyChanges
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.divided_rows import RowKeys
     from lakefold_ingest.rows.target import Target
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
@@ -124,12 +125,13 @@ class MergeTask:
         """The key columns in the types of the table."""
         return key_types(self.operation.key_names, self.target.fitting.schema)
 
-    def numbers(self, rows: pa.Table) -> NDArray[np.int64]:
-        """Returns a number for each of these rows of the batch: those with the same key have the same one.
+    def numbered(self, rows: pa.Table) -> tuple[RowKeys, NDArray[np.int64]]:
+        """Returns the keys of these rows of the batch, and a number of each; equal keys have the same.
 
         Raises `InvalidError` if the rows are change events that can't be read.
         """
-        return key_numbers(self.operation.with_rows(rows).keys(self.target.fitting.schema), self.key_types)
+        keys = self.operation.with_rows(rows).row_keys(self.target.fitting.schema)
+        return keys, key_numbers(keys.keys, self.key_types)
 
     def run(self, rows: pa.Table, buckets: range | None = None) -> MergedPart:
         """Merges all rows of the batch that have some of its keys. Nothing in the table changes by that.

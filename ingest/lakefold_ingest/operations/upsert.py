@@ -24,6 +24,7 @@ from lakefold_ingest.merge.merge_batch import MergeBatch, merge_batch, merge_fau
 from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
+from lakefold_ingest.rows.divided_rows import RowKeys
 from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
@@ -120,10 +121,11 @@ class UpsertRows(KeepsBadRows):
         """The columns by which rows are the same."""
         return self.merge.keys
 
-    def keys(self, table: pa.Schema) -> pa.Table:
+    def row_keys(self, table: pa.Schema) -> RowKeys:
         """Returns the key columns of the rows, as they are in the batch."""
         del table
-        return self.rows.select([name for name in self.merge.keys if name in self.rows.column_names])
+        names = [name for name in self.merge.keys if name in self.rows.column_names]
+        return RowKeys(self.rows.select(names))
 
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: the rows and their keys, and the conditions."""

@@ -72,6 +72,10 @@ class RowFaults:
         if new.size:
             self._fault_of[new] = self._numbers.setdefault((column, reason), len(self._numbers) + 1)
 
+    def clear(self, rows: Indices) -> None:
+        """Forgets the faults of these rows."""
+        self._fault_of[rows] = 0
+
     def add_all(self, others: RowFaults) -> None:
         """Notes the faults that `others` has of the same rows."""
         for (column, reason), number in others._numbers.items():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.rows.divided_rows import OLD_ROW, undivided
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_table.errors import DamagedError, InvalidError, Text
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Numberer = Callable[[pa.Table], NDArray[np.int64]]
+    from lakefold_ingest.rows.divided_rows import RowKeys
+
+    Numberer = Callable[[pa.Table], tuple[RowKeys, NDArray[np.int64]]]
 
 BUCKETS: Final = 256
 INLINE_BYTES: Final = 2**20
@@ -85,8 +88,13 @@ class RowStage:
     schema: pa.Schema
     storage_options: Mapping[str, str]
 
+    @property
+    def in_files(self) -> pa.Schema:
+        """The columns of rows in files, which have been divided by their keys."""
+        return self.schema.append(pa.field(OLD_ROW, pa.bool_()))
+
     def put(self, batches: Iterable[pa.RecordBatch], number: Numberer, task: int = 0) -> TaskRows:
-        """Returns the rows of the task with this number. `number` numbers their keys.
+        """Returns the rows of the task with this number. `number` finds and numbers their keys.
 
         Rows that can't be read are returned as a fault, not raised: Spark would run the task again. If the
         task fails, its files are removed.
@@ -115,10 +123,11 @@ class RowStage:
         return TaskRows(data, tuple(files), rows, size, time.perf_counter() - start)
 
     def _file(self, rows: pa.Table, number: Numberer) -> StagedFile:
-        buckets = buckets_of(number(rows))
+        keys, numbers = number(rows)
+        buckets = buckets_of(numbers)
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1)).tolist()
-        ordered = rows.combine_chunks().take(pa.array(order))
+        ordered = keys.rows_of(rows).combine_chunks().take(pa.array(order))
         streams, counts, sizes = list[pa.Buffer](), list[int](), list[int]()
         for first, end in pairwise(bounds):
             part = ordered.slice(first, end - first)
@@ -160,9 +169,15 @@ class StagedRows:
 
         `number` is that with which the tasks staged the rows. Each part has all rows of its keys.
         """
-        sent = [buckets_of(number(self._sent(task))) for task in self.tasks]
+        sent = [self._divided(task, number) for task in self.tasks]
         for buckets in self._ranges():
             yield buckets, self._of(buckets, sent)
+
+    def _divided(self, task: TaskRows, number: Numberer) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Returns the rows that a task sent, and the bucket of each."""
+        rows = self._sent(task)
+        keys, numbers = number(rows)
+        return keys.rows_of(rows), buckets_of(numbers)
 
     def _ranges(self) -> Iterator[range]:
         """Yields ranges of buckets whose rows are about as many as one part has."""
@@ -181,17 +196,21 @@ class StagedRows:
             share += shares[bucket]
         yield range(start, BUCKETS)
 
-    def _of(self, buckets: range, sent: Sequence[NDArray[np.int64]] | None) -> pa.Table:
-        """Returns the rows in these buckets. `sent` has those of the rows that the tasks sent; None: all."""
-        tables = [self.stage.schema.empty_table()]
+    def _of(self, buckets: range, sent: Sequence[tuple[pa.Table, NDArray[np.int64]]] | None) -> pa.Table:
+        """Returns the rows in these buckets.
+
+        `sent`: of each task, the rows that it sent and their buckets; None: all buckets are wanted.
+        """
+        tables = [self.stage.in_files.empty_table()]
         for index, task in enumerate(self.tasks):
             tables += [self._of_file(file, buckets) for file in task.files]
-            rows = self._sent(task)
-            if sent is not None and rows.num_rows:
-                chosen = (sent[index] >= buckets.start) & (sent[index] < buckets.stop)
-                rows = rows.filter(pa.array(chosen))
-            tables.append(rows)
-        return pa.concat_tables(tables)
+            if sent is None:
+                rows = self._sent(task)
+                tables.append(rows.append_column(OLD_ROW, pa.nulls(rows.num_rows, pa.bool_())))
+                continue
+            rows, own = sent[index]
+            tables.append(rows.filter(pa.array((own >= buckets.start) & (own < buckets.stop))))
+        return undivided(pa.concat_tables(tables))
 
     def _sent(self, task: TaskRows) -> pa.Table:
         return from_streams(task.data, self.stage.schema)
@@ -199,7 +218,7 @@ class StagedRows:
     def _of_file(self, file: StagedFile, buckets: range) -> pa.Table:
         start, length = sum(file.lengths[: buckets.start]), sum(file.lengths[buckets.start : buckets.stop])
         if not length:
-            return self.stage.schema.empty_table()
+            return self.stage.in_files.empty_table()
         storage = open_storage(self.stage.uri, self.stage.storage_options)
         try:
             data = storage.get_range(file.path, start, length)
@@ -208,7 +227,7 @@ class StagedRows:
         if len(data) < length:
             message = f"the staged rows in {file.path} were removed or cut while their batch was written"
             raise DamagedError(message, where=self.stage.uri)
-        return from_streams(data, self.stage.schema)
+        return from_streams(data, self.stage.in_files)
 
 
 def inline_bytes(task: int) -> int:

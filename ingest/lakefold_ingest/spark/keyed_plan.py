@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.operations.keyed_parts import KeyedOperation, MergedPart, MergeTask
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.divided_rows import RowKeys
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
@@ -56,17 +57,17 @@ class KeyedPlan:
     stage: RowStage
     table: pa.Schema
 
-    def numbers(self, rows: pa.Table) -> NDArray[np.int64]:
-        """Returns a number for each of these rows: those with the same key have the same one.
+    def numbered(self, rows: pa.Table) -> tuple[RowKeys, NDArray[np.int64]]:
+        """Returns the keys of these rows, and a number of each, which is the same for equal keys.
 
         Raises `InvalidError` if they are change events that can't be read.
         """
-        keys = self.operation.with_rows(rows).keys(self.table)
-        return key_numbers(keys, key_types(self.operation.key_names, self.table))
+        keys = self.operation.with_rows(rows).row_keys(self.table)
+        return keys, key_numbers(keys.keys, key_types(self.operation.key_names, self.table))
 
     def run(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> TaskRows:
         """Stages the rows of the task with this number."""
-        return self.stage.put(batches, self.numbers, task)
+        return self.stage.put(batches, self.numbered, task)
 
     def failed(self, fault: tuple[str, str, str]) -> TaskRows:
         """Returns the result of a task that can't stage rows: see `TaskRows.fault`."""
@@ -162,7 +163,7 @@ def _merged(plan: KeyedPlan, rows: StagedRows, task: MergeTask) -> Iterator[Merg
             "the types of the key columns were changed meanwhile", where=plan.stage.uri, hint=hint
         )
     needs_all = isinstance(plan.operation, UpsertRows) and bool(plan.operation.merge.by_source)
-    for buckets, part in rows.parts(plan.numbers):
+    for buckets, part in rows.parts(plan.numbered):
         if not part.num_rows and not needs_all:
             continue
         merged = task.run(part, buckets)

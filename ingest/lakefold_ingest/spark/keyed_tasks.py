@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartFault
+from lakefold_ingest.rows.divided_rows import OLD_ROW, RowKeys, undivided
 from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from lakefold_ingest.spark.keyed_plan import KeyedPlan
 
 KEY_NUMBER, ROW_NUMBER, FAULT = "lakefold key", "lakefold row", "lakefold fault"
-_NUMBERED: Final = pa.schema({KEY_NUMBER: pa.int64(), ROW_NUMBER: pa.int64(), FAULT: pa.string()})
-"""What rows get before they are partitioned: their key's number, their order, and why they can't be read."""
+_NUMBERED: Final = pa.schema(
+    {OLD_ROW: pa.bool_(), KEY_NUMBER: pa.int64(), ROW_NUMBER: pa.int64(), FAULT: pa.string()}
+)
+"""What rows get before they are partitioned: for which of their keys they are there, its number, their order,
+and why they can't be read."""
 _ROW_BITS: Final = 40
 """A row's number is its index in its partition, with the partition's above these bits."""
 _MERGED: Final = pa.schema({"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string()})
@@ -90,15 +94,18 @@ def _number_rows(
     context = TaskContext.get()
     first = (0 if context is None else context.partitionId()) << _ROW_BITS
     for batch in batches:
-        rows, fault = batch.num_rows, None
+        rows, fault = pa.Table.from_batches([batch]), None
         try:
-            numbers = task.numbers(with_types(pa.Table.from_batches([batch]), schema))
+            keys, numbers = task.numbered(with_types(rows, schema))
         except InvalidError as error:
-            numbers, fault = np.zeros(rows, np.int64), PartFault.of(error).text
-        added = numbers, np.arange(first, first + rows), [fault] * rows
-        first += rows
-        columns = [pa.array(values, field.type) for field, values in zip(_NUMBERED, added, strict=True)]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *_NUMBERED.names])
+            keys, numbers = RowKeys(rows), np.zeros(rows.num_rows, np.int64)
+            fault = PartFault.of(error).text
+        rows = keys.rows_of(rows)
+        added = numbers, np.arange(first, first + rows.num_rows), [fault] * rows.num_rows
+        first += rows.num_rows
+        for field, values in zip(list(_NUMBERED)[1:], added, strict=True):
+            rows = rows.append_column(field, pa.array(values, field.type))
+        yield from rows.combine_chunks().to_batches()
 
 
 def _merge_rows(
@@ -113,7 +120,8 @@ def _merge_rows(
     if len(faults):
         merged = MergedPart(b"", fault=PartFault.read(faults[0].as_py()))
     else:
-        merged = task.run(with_types(rows.drop_columns(_NUMBERED.names), schema))
+        own = with_types(rows.drop_columns(_NUMBERED.names), schema)
+        merged = task.run(undivided(own.append_column(OLD_ROW, rows.column(OLD_ROW))))
     spare_imports()
     fault = None if merged.fault is None else merged.fault.text
     yield pa.RecordBatch.from_pylist(
