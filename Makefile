@@ -22,7 +22,7 @@ STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google
 	retried_tasks.py s3_race.py)
 # Faults at each step of a committer, and verdicts of delta-spark, of which `make test` has a sample.
 EACH_POINT := tests/simulation/test_each_step.py tests/simulation/test_delta_format.py tests/scenarios/test_power_cuts.py \
-	tests/integration/test_delta_spark.py tests/integration/test_s3_delta.py
+	tests/integration/test_delta_spark.py tests/integration/test_s3_delta.py tests/oracle/test_true_indices.py
 # What `make cluster-tools` prepares: binaries, sources and images, some 5 GB; the test adds 3 GB of images.
 CLUSTER_TOOLS := $(or $(LAKEFOLD_CLUSTER_TOOLS),$(HOME)/.cache/lakefold-cluster)
 # Tests whose examples Hypothesis chooses: `make test` plays the same ones each time, these targets play others.

@@ -63,10 +63,11 @@ class TableSurvey:
     """A version of a table, as maintenance sees it.
 
     `table`: the canonical URI of the main branch. `branch`: the branch's name, empty for the main branch.
-    `bound`: the position to which the table is bound, None if it is bound to no log. `covered`: the ids of
-    the fragments that an index covers which knows rows by their addresses. `unindexed`: the live rows that
-    each index, by its name, doesn't cover. `fixed`: the ids of fragments that can't be rewritten. `dropped`:
-    the branch was deleted, or the table is being dropped, so nothing that is proposed is folded.
+    `bound`: the position to which the table is bound, None if it is bound to no log. `unindexed`: the live
+    rows that each index, by its name, doesn't cover. `has_reuse_index`: indices refer to rows by addresses
+    that compactions have changed, so other clients' compactions may make them wrong. `fixed`: the ids of
+    fragments that can't be rewritten. `dropped`: the branch was deleted, or the table is being dropped, so
+    nothing that is proposed is folded.
     """
 
     source: Source
@@ -77,8 +78,8 @@ class TableSurvey:
     figures: FragmentFigures
     policy: MaintenancePolicy
     bound: Position | None
-    covered: frozenset[int] = frozenset()
     unindexed: Mapping[str, int] = field(default_factory=dict)
+    has_reuse_index: bool = False
     fixed: frozenset[int] = frozenset()
     dropped: bool = False
 
@@ -118,12 +119,11 @@ class RewriteResult(Protocol):
 class TableRewriter(Protocol):
     """Runs tasks on the version of a survey."""
 
-    def run(self, task: RewriteTask, *, with_moved_rows: bool) -> RewriteResult:
+    def run(self, task: RewriteTask) -> RewriteResult:
         """Rewrites the fragments of a task and returns when the new files are durable.
 
-        `with_moved_rows`: the result needs the addresses of the rows that were moved. Raises `DamagedError`
-        or `VersionExpiredError` if a file can't be read, `RetryError` if the store can't be reached or is
-        full, `InvalidError` if it refuses the files.
+        Raises `DamagedError` or `VersionExpiredError` if a file can't be read, `RetryError` if the store
+        can't be reached or is full, `InvalidError` if it refuses the files.
         """
 
 
@@ -152,16 +152,14 @@ class MaintenanceFormat(Protocol):
     def rewrite(self, survey: TableSurvey, results: Sequence[RewriteResult]) -> Envelope:
         """Returns the proposal of these results, built on the version of the survey."""
 
-    def propose_covered(
-        self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
-    ) -> Result:
-        """Proposes the results of tasks whose fragments are among `TableSurvey.covered`, together."""
-
     def new_ids(self, survey: TableSurvey, results: Sequence[RewriteResult], answer: Result) -> Iterable[int]:
         """Returns the ids of the fragments that a committed proposal of these results has added."""
 
     def names(self, survey: TableSurvey, fragment_ids: Collection[int]) -> list[int | str]:
         """Returns the names of these fragments for people."""
+
+    def without_reuse_index(self, survey: TableSurvey) -> Envelope | None:
+        """Returns the proposal that takes the fragment-reuse index away, None if the table has none."""
 
     def optimize_indices(self, survey: TableSurvey) -> None:
         """Brings all indices of the table up to date. Is called only if one lacks rows."""

@@ -93,7 +93,7 @@ def test_what_is_left_when_it_is_closed_leaves_no_file(engine: OnSpark, tmp_path
     survey = Surveyor(open_source(str(table)), {"target_rows": "20"}).survey()
     planned = plan(survey.figures, survey.policy)
     assert len(planned) == 20
-    with closing(engine.ended(survey, planned, with_moved_rows=False)) as ended:
+    with closing(engine.ended(survey, planned)) as ended:
         task, end = next(ended)
     assert task in planned
     assert isinstance(end, RewrittenTask)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import lance
+from pyroaring import BitMap64
 
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
+from lakefold_table.bitmaps import Bitmap
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, covering
+from lakefold_table.lance.indexing.reuse import TYPE_URL
+from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 from tests.oracle.compactions import append, reuse_of, rows
 from tests.oracle.manifests import manifest_files
@@ -15,7 +22,6 @@ from tests.oracle.operations import version_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
 
 
@@ -36,6 +42,42 @@ def indexed(path: Path) -> Path:
     lance.dataset(str(path)).delete("a % 4 = 1")
     append(lance.dataset(str(path)))
     return path
+
+
+def reservation(table: Path) -> Envelope:
+    """The proposal that reserves the id of a fragment."""
+    envelope = Envelope(table=canonical(str(table)))
+    envelope.lance.uuid, envelope.lance.read_version = str(uuid.uuid4()), version_of(table).manifest.version
+    envelope.lance.reserve_fragments.num_fragments = 1
+    return envelope
+
+
+def with_reuse(envelope: Envelope, reserved_in: int, number: int) -> Envelope:
+    """The Rewrite of a group into the fragment `number`, with a fragment-reuse index that says so.
+
+    Releases before rules 10 sent that for fragments which an index covered.
+    """
+    (group,) = envelope.lance.rewrite.groups
+    (new,) = group.new_fragments
+    new.id = number
+    index = IndexMetadata(name=FRAGMENT_REUSE, dataset_version=reserved_in)
+    index.uuid.uuid = uuid.uuid4().bytes
+    described = FragmentReuseIndexDetails()
+    listed = described.inline.versions.add(dataset_version=reserved_in).groups.add()
+    old = lance.dataset(envelope.table.removeprefix("file://"), version=envelope.lance.read_version)
+    ids = {fragment.id for fragment in group.old_fragments}
+    addresses = old.to_table(columns=["_rowaddr"])["_rowaddr"].to_pylist()
+    listed.changed_row_addrs = BitMap64([each for each in addresses if each >> 32 in ids]).serialize()
+    for fragment in group.old_fragments:
+        deleted = fragment.deletion_file.num_deleted_rows
+        listed.old_fragments.add(
+            id=fragment.id, physical_rows=fragment.physical_rows, num_deleted_rows=deleted
+        )
+    listed.new_fragments.add(id=number, physical_rows=new.physical_rows)
+    index.index_details.type_url = TYPE_URL
+    index.index_details.value = described.SerializeToString(deterministic=True)
+    envelope.fragment_reuse_index.CopyFrom(covering(index, Bitmap([number])))
+    return envelope
 
 
 def details(index: IndexMetadata) -> FragmentReuseIndexDetails:

@@ -225,4 +225,4 @@ def test_spark_rewrites_no_files_of_delta_tables() -> None:
     survey = SimpleNamespace(format=SimpleNamespace(name="delta"), table="file:///t")
     engine = OnSpark(cast("SparkSession", None))
     with pytest.raises(lakefold.InvalidError, match="Spark rewrites Lance tables, and this is a Delta table"):
-        next(engine.ended(cast("TableSurvey", survey), [], with_moved_rows=False))
+        next(engine.ended(cast("TableSurvey", survey), []))

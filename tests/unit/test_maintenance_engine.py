@@ -23,7 +23,7 @@ OLD = DataFragment(id=3, physical_rows=5)
 def sent() -> SentTask:
     task = RewriteTask((3,), 5, 0, 100)
     encoded = (OLD.SerializeToString(),)
-    return SentTask("/t", 7, task, encoded, TaskLimits(), with_moved_rows=False, options={"key": "secret"})
+    return SentTask("/t", 7, task, encoded, TaskLimits(), options={"key": "secret"})
 
 
 @pytest.mark.parametrize("verb", ["compact", "maintain"])
@@ -45,9 +45,9 @@ def test_a_task_arrives_as_it_was_sent(sent: SentTask) -> None:
 
 def test_a_result_arrives_with_the_task_s_fragments(sent: SentTask) -> None:
     new = DataFragment(physical_rows=5)
-    result = sent.received(SentResult((new.SerializeToString(),), b"moved"))
+    result = sent.received(SentResult((new.SerializeToString(),)))
     assert not isinstance(result, LakefoldError)
-    assert (result.task, result.old, result.new, result.moved_rows) == (sent.task, [OLD], [new], b"moved")
+    assert (result.task, result.old, result.new) == (sent.task, [OLD], [new])
 
 
 @pytest.mark.parametrize("kind", [DamagedError, RetryError, InvalidError])

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lakefold_maintenance.delta.rewriter import DeltaRewriter
     from lakefold_maintenance.format import (
-        CompactionLog,
         RewriteResult,
         TableSurvey,
         TaskLimits,
@@ -59,12 +58,6 @@ class DeltaMaintenance:
         """See `MaintenanceFormat.rewrite`."""
         return optimize(cast("DeltaSurvey", survey), _own(results))
 
-    def propose_covered(
-        self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
-    ) -> Result:
-        """See `MaintenanceFormat.propose_covered`. Delta has no indices, so nothing needs it."""
-        return log.ask(self.rewrite(survey, results)).result
-
     def new_ids(self, survey: TableSurvey, results: Sequence[RewriteResult], answer: Result) -> Iterable[int]:
         """See `MaintenanceFormat.new_ids`."""
         del answer
@@ -74,6 +67,9 @@ class DeltaMaintenance:
     def names(self, survey: TableSurvey, fragment_ids: Collection[int]) -> list[int | str]:
         """Returns the paths of the files."""
         return [cast("DeltaSurvey", survey).files[number].path for number in fragment_ids]
+
+    def without_reuse_index(self, survey: TableSurvey) -> None:
+        """Returns None: Delta has no indices."""
 
     def optimize_indices(self, survey: TableSurvey) -> None:
         """Does nothing: Delta has no indices."""

@@ -60,9 +60,8 @@ class DeltaRewriter:
         self._tracked = kept_columns(survey.snapshot, uri)
         self._stored = pa.schema([*stored, *(column.field for column in self._tracked)])
 
-    def run(self, task: RewriteTask, *, with_moved_rows: bool) -> RewrittenFiles:
+    def run(self, task: RewriteTask) -> RewrittenFiles:
         """See `TableRewriter.run`."""
-        del with_moved_rows
         old = [self._survey.files[number] for number in task.fragment_ids]
         with tempfile.TemporaryFile() as spool:
             new = NewDataFile(self._stored, self._codec, self._indexed, spool=spool)

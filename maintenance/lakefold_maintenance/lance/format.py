@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_maintenance.format import WaitingEntry
 from lakefold_maintenance.lance.names import files_of_proposal, is_unique
-from lakefold_maintenance.lance.proposals import reservation, rewrite, rewrite_with_reuse
+from lakefold_maintenance.lance.proposals import rewrite, without_reuse_index
 from lakefold_maintenance.lance.survey import LanceSurveyor
 from lakefold_maintenance.lance.unnamed import may_be_removed, unnamed_files
-from lakefold_maintenance.unused_files import remove_files
 from lakefold_table.entry import Committed, Result
-from lakefold_table.errors import LakefoldError
 from lakefold_table.lance.rows.row_order import groups_of
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakefold_maintenance.format import (
-        CompactionLog,
         RewriteResult,
         TableSurvey,
         TaskLimits,
@@ -52,23 +49,6 @@ class LanceMaintenance:
         """See `MaintenanceFormat.rewrite`."""
         return rewrite(survey, _own(results))
 
-    def propose_covered(
-        self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
-    ) -> Result:
-        """Reserves the new fragments' ids, then proposes the results with their fragment-reuse index."""
-        own = _own(results)
-        try:
-            reserved = log.ask(reservation(survey, sum(len(result.new) for result in own))).result
-        except LakefoldError:
-            remove_files(survey.source.storage, results)
-            raise
-        if not isinstance(reserved, Committed):
-            return reserved
-        envelope = rewrite_with_reuse(
-            survey, own, reserved_in=reserved.version, first_id=reserved.first_fragment_id
-        )
-        return log.ask(envelope).result
-
     def new_ids(self, survey: TableSurvey, results: Sequence[RewriteResult], answer: Result) -> Iterable[int]:
         """See `MaintenanceFormat.new_ids`."""
         del survey
@@ -80,6 +60,10 @@ class LanceMaintenance:
         """Returns the ids: they are Lance's own."""
         del survey
         return list(fragment_ids)
+
+    def without_reuse_index(self, survey: TableSurvey) -> Envelope | None:
+        """See `MaintenanceFormat.without_reuse_index`."""
+        return without_reuse_index(survey)
 
     def optimize_indices(self, survey: TableSurvey) -> None:
         """See `MaintenanceFormat.optimize_indices`."""

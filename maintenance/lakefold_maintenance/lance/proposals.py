@@ -1,9 +1,9 @@
-"""The envelopes of a compaction: a Rewrite, and what it needs before if indices know rows by their addresses.
+"""The envelopes that maintenance sends: a compaction, and the removal of a fragment-reuse index.
 
-An index that covers rewritten fragments must learn where the rows were moved. With stable row ids it needs
-nothing. Otherwise the proposal carries a fragment-reuse index (Lance fact 10.7), by which every reader
-translates the old addresses, so that no index is rewritten. It names the new fragments by their ids, which
-are reserved before.
+A Rewrite leaves indices as they are. Those that know rows by their addresses cover none of the new
+fragments, and queries scan these until the indices are brought up to date (decision 0115). A fragment-reuse
+index would lead from the old addresses to the new ones, but with it graphs of vectors can't be searched, and
+pylance's own compaction after it makes indices hide rows (Lance facts 10.10 and 10.11).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from lakefold_maintenance.lance.survey import lance_state
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
-from lakefold_table.bitmaps import Bitmap
-from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, covering
-from lakefold_table.lance.indexing.reuse import TYPE_URL
+from lakefold_reader.lance.scan.sound_indices import reuse_versions, stored_indices
+from lakefold_table.lance.indexing.retired_reuse import without_reuse
+from lakefold_table.lance.indexing.reuse import reuse_index
 from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 
 if TYPE_CHECKING:
@@ -39,43 +39,27 @@ def rewrite(survey: TableSurvey, results: Sequence[RewrittenTask]) -> Envelope:
     return envelope
 
 
-def reservation(survey: TableSurvey, count: int) -> Envelope:
-    """Returns the proposal that reserves the ids of `count` new fragments."""
-    envelope = _begin(survey)
-    envelope.lance.reserve_fragments.num_fragments = count
-    return envelope
+def without_reuse_index(survey: TableSurvey) -> Envelope | None:
+    """Returns the proposal that takes the fragment-reuse index away, with the coverage that relies on it.
 
-
-def rewrite_with_reuse(
-    survey: TableSurvey, results: Sequence[RewrittenTask], *, reserved_in: int, first_id: int
-) -> Envelope:
-    """Returns the Rewrite with its fragment-reuse index.
-
-    `reserved_in`: the version in which the ids from `first_id` on were reserved for the new fragments.
+    Returns None if the table has none. Raises `DamagedError` if that can't be read.
     """
-    ids = iter(range(first_id, first_id + sum(len(result.new) for result in results)))
-    for result in results:
-        for fragment in result.new:
-            fragment.id = next(ids)
-    envelope = rewrite(survey, results)
-    details = FragmentReuseIndexDetails()
-    version = details.inline.versions.add(dataset_version=reserved_in)
-    for result in results:
-        group = version.groups.add(changed_row_addrs=result.moved_rows)
-        for fragment in result.old:
-            group.old_fragments.add(
-                id=fragment.id,
-                physical_rows=fragment.physical_rows,
-                num_deleted_rows=fragment.deletion_file.num_deleted_rows,
-            )
-        for fragment in result.new:
-            group.new_fragments.add(id=fragment.id, physical_rows=fragment.physical_rows)
-    index = IndexMetadata(name=FRAGMENT_REUSE, dataset_version=reserved_in, index_version=0)
-    index.uuid.uuid = uuid.uuid4().bytes
-    index.index_details.type_url = TYPE_URL
-    index.index_details.value = details.SerializeToString(deterministic=True)
-    covered = Bitmap([fragment.id for result in results for fragment in result.new])
-    envelope.fragment_reuse_index.CopyFrom(covering(index, covered))
+    state = lance_state(survey)
+    indices = stored_indices(state)
+    reuse = reuse_index(indices)
+    if reuse is None:
+        return None
+    versions = reuse_versions(state, reuse, survey.source.content)
+    envelope = _begin(survey)
+    create = envelope.lance.create_index
+    create.removed_indices.append(reuse)
+    after = {index.uuid.uuid: index for index in without_reuse(indices, versions)}
+    for index in indices:
+        changed = after.get(index.uuid.uuid, index)
+        if changed is not index:
+            # Named as removed too: the proposal is refused if another client has changed it since.
+            create.removed_indices.append(index)
+            create.new_indices.append(changed)
     return envelope
 
 

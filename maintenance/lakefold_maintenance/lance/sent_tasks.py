@@ -29,7 +29,6 @@ class SentResult:
     """
 
     new: tuple[bytes, ...] = ()
-    moved_rows: bytes = b""
     fault: tuple[str, ...] | None = None
 
 
@@ -46,7 +45,6 @@ class SentTask:
     task: RewriteTask
     old: tuple[bytes, ...]
     limits: TaskLimits
-    with_moved_rows: bool
     options: Mapping[str, str] = field(repr=False)
 
     @classmethod
@@ -56,24 +54,22 @@ class SentTask:
         task: RewriteTask,
         old: Sequence[DataFragment],
         limits: TaskLimits,
-        *,
-        with_moved_rows: bool,
     ) -> SentTask:
         """Returns a task on the version of a survey."""
         encoded = tuple(fragment.SerializeToString(deterministic=True) for fragment in old)
         source = survey.source
-        return cls(source.uri, survey.version, task, encoded, limits, with_moved_rows, dict(source.options))
+        return cls(source.uri, survey.version, task, encoded, limits, dict(source.options))
 
     def run(self) -> SentResult:
         """Rewrites the fragments. An error of Lakefold's is returned, so that Spark doesn't try again."""
         try:
             rewriter = Rewriter(open_source(self.uri, self.options), self.version, self.limits)
-            result = rewriter.run(self.task, self._fragments(), with_moved_rows=self.with_moved_rows)
+            result = rewriter.run(self.task, self._fragments())
         except LakefoldError as error:
             kind = next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "")
             return SentResult(fault=(kind, error.message, error.where, error.hint))
         new = tuple(fragment.SerializeToString(deterministic=True) for fragment in result.new)
-        return SentResult(new, result.moved_rows)
+        return SentResult(new)
 
     def received(self, result: SentResult) -> RewrittenTask | LakefoldError:
         """Returns the task's result, or its error, from what the other process has returned."""
@@ -81,7 +77,7 @@ class SentTask:
             kind, message, where, hint = result.fault
             return _KINDS.get(kind, LakefoldError)(message, where=where, hint=hint)
         new = [DataFragment.FromString(fragment) for fragment in result.new]
-        return RewrittenTask(self.task, self._fragments(), new, result.moved_rows)
+        return RewrittenTask(self.task, self._fragments(), new)
 
     def _fragments(self) -> list[DataFragment]:
         return [DataFragment.FromString(fragment) for fragment in self.old]

@@ -10,18 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from lakefold_maintenance.format import MaintenanceFormat, TableSurvey
 from lakefold_maintenance.planning.fragments import FragmentFigures, coverages_of
 from lakefold_maintenance.planning.policy import policy_of
-from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_reader.lance.scan.sound_indices import sound_indices
 from lakefold_reader.lance.versions import read_state
 from lakefold_reader.versions.branches import main_and_branch
 from lakefold_reader.versions.listing import newest_of
-from lakefold_table.errors import DamagedError, LocationError
-from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage
-from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage, is_address_based
 from lakefold_table.lance.manifests.features import check_writable, has_stable_row_ids
 from lakefold_table.marks.marks import decode_marks
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_maintenance.planning.plan import RewriteTask
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
     from lakefold_reader.format.source import Source
     from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.manifests.chunks import Chunk
@@ -54,15 +51,14 @@ class LanceSurveyor:
         main, branch = main_and_branch(self.source)
         state = read_state(self.source, newest_of(self.source))
         check_writable(state.head, self.source.uri)
-        by_name = self._coverage_of_indices(state)
-        indices = [bitmap for _, bitmap in by_name]
+        known = self._coverage_of_indices(state)
+        stable = has_stable_row_ids(state.head)
+        following = [covered for index, covered in known if stable and not is_address_based(index)]
         ids = np.fromiter(state.fragments.ids(), np.int64, state.fragments.count)
         columns = self._figures(state.fragments.chunks)
         figures = FragmentFigures(
-            ids, columns[ROWS], columns[DELETED], columns[BYTES], coverages_of(ids, indices)
+            ids, columns[ROWS], columns[DELETED], columns[BYTES], coverages_of(ids, following)
         )
-        by_address = [] if has_stable_row_ids(state.head) else indices
-        covered = frozenset(number for bitmap in by_address for number in bitmap)
         marks = decode_marks(state.metadata, self.source.uri)
         return TableSurvey(
             self.source,
@@ -73,8 +69,8 @@ class LanceSurveyor:
             figures,
             policy_of(state.head.config, self.settings),
             None if marks is None else marks.position,
-            covered,
-            _unindexed(figures, by_name),
+            _unindexed(figures, known),
+            has_reuse_index=FRAGMENT_REUSE.encode() in state.index_section,
             dropped=marks is not None and marks.dropped and not state.is_clone,
         )
 
@@ -89,32 +85,21 @@ class LanceSurveyor:
             return np.zeros((3, 0), np.int64)
         return np.concatenate([self._columns[chunk.encoded] for chunk in chunks], axis=1)
 
-    def _coverage_of_indices(self, state: LanceState) -> list[tuple[str, Bitmap]]:
-        """Returns the name of each part of an index, and the fragments that it covers, as far as known.
+    def _coverage_of_indices(self, state: LanceState) -> list[tuple[IndexMetadata, Bitmap]]:
+        """Returns each part of an index, and the fragments that it covers, as far as known.
 
         The fragments are those after all compactions since it was built.
         """
-        try:
-            entries = IndexSection.FromString(state.index_section).indices
-        except DecodeError as error:
-            message = f"the index section can't be decoded: {error}"
-            raise DamagedError(message, where=self.source.uri) from error
-        indices = remapped(state.head, tuple(entries), self._content)
-        known = ((index.name, coverage(index)) for index in indices if index.name != FRAGMENT_REUSE)
-        return [(name, bitmap) for name, bitmap in known if bitmap is not None]
-
-    def _content(self, path: str) -> bytes | None:
-        try:
-            return self.source.content(path)
-        except (FileNotFoundError, LocationError):
-            return None
+        indices = sound_indices(state, self.source.content)
+        known = ((index, coverage(index)) for index in indices if index.name != FRAGMENT_REUSE)
+        return [(index, bitmap) for index, bitmap in known if bitmap is not None]
 
 
-def _unindexed(figures: FragmentFigures, indices: Sequence[tuple[str, Bitmap]]) -> dict[str, int]:
+def _unindexed(figures: FragmentFigures, indices: Sequence[tuple[IndexMetadata, Bitmap]]) -> dict[str, int]:
     """Returns how many live rows each index doesn't cover. An index may have several parts of one name."""
     covered: dict[str, set[int]] = {}
-    for name, bitmap in indices:
-        covered.setdefault(name, set()).update(bitmap)
+    for index, bitmap in indices:
+        covered.setdefault(index.name, set()).update(bitmap)
     live = int(figures.live.sum())
     return {
         name: live - int(figures.live[np.isin(figures.ids, np.fromiter(ids, np.int64))].sum())

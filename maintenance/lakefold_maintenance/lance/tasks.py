@@ -43,16 +43,11 @@ _INLINE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RewrittenTask:
-    """See `RewriteResult`. `old`, `new`: the fragments that were read and written.
-
-    `moved_rows`: the addresses of the rows that were moved, in their order, as a Roaring treemap; empty if
-    they weren't asked for.
-    """
+    """See `RewriteResult`. `old`, `new`: the fragments that were read and written."""
 
     task: RewriteTask
     old: Sequence[DataFragment]
     new: Sequence[DataFragment]
-    moved_rows: bytes
 
     @property
     def files(self) -> list[str]:
@@ -68,7 +63,7 @@ class Rewriter:
         self._version = version
         self._limits = limits or TaskLimits()
 
-    def run(self, task: RewriteTask, old: Sequence[DataFragment], *, with_moved_rows: bool) -> RewrittenTask:
+    def run(self, task: RewriteTask, old: Sequence[DataFragment]) -> RewrittenTask:
         """Rewrites the fragments of a task and returns when the new files are durable.
 
         `old`: the fragments as the version has them. Raises `DamagedError` or `VersionExpiredError` if a file
@@ -81,7 +76,7 @@ class Rewriter:
                 **self._options,
                 # A new fragment, whatever the policy's target: the plan decides how large it becomes.
                 "target_rows_per_fragment": max(task.rows, 1),
-                "defer_index_remap": with_moved_rows,
+                "defer_index_remap": False,
                 "num_threads": self._limits.threads,
                 "batch_size": self._limits.batch_rows,
             }
@@ -95,7 +90,6 @@ class Rewriter:
             task,
             old,
             [_from_json(each) for each in result["new_fragments"]],
-            bytes(result.get("row_addrs") or b""),
         )
         self._source.storage.make_durable(rewritten.files)
         return rewritten
@@ -131,9 +125,9 @@ class SurveyRewriter:
         self._survey = survey
         self._rewriter = Rewriter(survey.source, survey.version, limits)
 
-    def run(self, task: RewriteTask, *, with_moved_rows: bool) -> RewrittenTask:
+    def run(self, task: RewriteTask) -> RewrittenTask:
         """See `TableRewriter.run`."""
-        return self._rewriter.run(task, fragments_of(self._survey, task), with_moved_rows=with_moved_rows)
+        return self._rewriter.run(task, fragments_of(self._survey, task))
 
 
 def open_dataset(source: Source, version: int) -> LanceDataset:

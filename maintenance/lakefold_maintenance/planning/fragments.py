@@ -18,8 +18,8 @@ class FragmentFigures:
     """A row for each fragment, in the order of the table.
 
     `rows`: the rows in the data files, deleted rows included. `bytes`: those of the data files.
-    `coverages`: fragments with different numbers are covered by different indices, and are not made into one:
-    an index can't cover a part of a fragment.
+    `coverages`: fragments with different numbers are covered by different indices that follow rows by their
+    ids, and are not made into one: an index can't cover a part of a fragment.
     """
 
     ids: NDArray[np.int64]

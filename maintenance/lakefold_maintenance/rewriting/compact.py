@@ -4,8 +4,8 @@ Each task is independent. If one fails, its fragments stay as they were and are 
 other tasks continue. If a proposal is refused, its new files are removed. If its outcome is not known, they
 stay, because it may still be folded.
 
-Tasks whose fragments are covered by indices that know rows by their addresses share one proposal: each
-proposal extends the fragment-reuse index, which every reader of an index has to follow.
+An index that knows rows by their addresses covers none of the new fragments, so queries scan them until the
+indices are brought up to date (decision 0115).
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ LOG = structlog.get_logger("lakefold")
 REFUSED = 3
 SHOWN = 20
 """The most fragments that a log line names."""
-TOGETHER = 64
-"""The most tasks that share one proposal, so that its deferred work stays small."""
 
 
 class Progress(Protocol):
@@ -181,14 +179,12 @@ class Compaction:
 
     def _round(self, survey: TableSurvey, tasks: Sequence[RewriteTask], report: CompactionReport) -> bool:
         """Runs the tasks of a plan. Returns whether to go on."""
-        plain = [task for task in tasks if survey.covered.isdisjoint(task.fragment_ids)]
-        shared = [task for task in tasks if not survey.covered.isdisjoint(task.fragment_ids)][:TOGETHER]
-        self._progress.planned([*plain, *shared])
+        self._progress.planned(tasks)
         if self._log is None:
             # Before anything is written: without a log it would be in vain.
             self._log = self._open_log(survey)
         log = self._log
-        with closing(self._engine.ended(survey, plain, with_moved_rows=False)) as ended:
+        with closing(self._engine.ended(survey, tasks)) as ended:
             for task, end in ended:
                 result = self._result(survey, task, end, report)
                 if result is not None:
@@ -197,19 +193,7 @@ class Compaction:
                     )
                 if not self._go_on(survey, task.bytes):
                     return False
-        results: list[RewriteResult] = []
-        going = True
-        with closing(self._engine.ended(survey, shared, with_moved_rows=True)) as ended:
-            for task, end in ended:
-                result = self._result(survey, task, end, report)
-                results += [] if result is None else [result]
-                if not self._go_on(survey, task.bytes):
-                    going = False
-                    break
-        if results:
-            answer = survey.format.propose_covered(survey, log, results)
-            self._note(survey, answer, results, report)
-        return going
+        return True
 
     def _result(
         self,

@@ -18,14 +18,11 @@ TaskEnd: TypeAlias = tuple[RewriteTask, RewriteResult | LakefoldError]
 class RewriteEngine(Protocol):
     """Runs the tasks of a compaction."""
 
-    def ended(
-        self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
-    ) -> Generator[TaskEnd, None, None]:
+    def ended(self, survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Generator[TaskEnd, None, None]:
         """Yields each task when it has ended, in any order.
 
-        `with_moved_rows`: the results need the addresses of the rows that were moved. A generator that is
-        closed early begins no further task, and removes the files of tasks that it has not yielded, as far as
-        they have ended.
+        A generator that is closed early begins no further task, and removes the files of tasks that it has
+        not yielded, as far as they have ended.
         """
 
 
@@ -35,19 +32,15 @@ class InProcess:
     def __init__(self, limits: TaskLimits | None = None) -> None:
         self._limits = limits or TaskLimits()
 
-    def ended(
-        self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
-    ) -> Generator[TaskEnd, None, None]:
+    def ended(self, survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Generator[TaskEnd, None, None]:
         """See `RewriteEngine`. Each task is run when the caller asks for the next one."""
         rewriter = survey.format.rewriter(survey, self._limits)
         for task in tasks:
-            yield task, _result(rewriter, task, with_moved_rows=with_moved_rows)
+            yield task, _result(rewriter, task)
 
 
-def _result(
-    rewriter: TableRewriter, task: RewriteTask, *, with_moved_rows: bool
-) -> RewriteResult | LakefoldError:
+def _result(rewriter: TableRewriter, task: RewriteTask) -> RewriteResult | LakefoldError:
     try:
-        return rewriter.run(task, with_moved_rows=with_moved_rows)
+        return rewriter.run(task)
     except LakefoldError as error:
         return error

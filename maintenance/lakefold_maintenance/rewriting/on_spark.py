@@ -42,9 +42,7 @@ They are not cancelled when the compaction stops: the files of a job that is can
 """
 MOST_TEXT: Final = 500
 """The number of characters that are shown of Spark's own errors, which have many lines."""
-_RESULT: Final = pa.schema(
-    {"new": pa.list_(pa.binary()), "moved_rows": pa.binary(), "fault": pa.list_(pa.string())}
-)
+_RESULT: Final = pa.schema({"new": pa.list_(pa.binary()), "fault": pa.list_(pa.string())})
 
 
 def session_for_maintenance() -> SparkSession:
@@ -68,9 +66,7 @@ class OnSpark:
         self._session = session
         self._limits = limits or TaskLimits()
 
-    def ended(
-        self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
-    ) -> Generator[TaskEnd, None, None]:
+    def ended(self, survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Generator[TaskEnd, None, None]:
         """See `RewriteEngine`. A generator that is closed early waits for the tasks that are running.
 
         Raises `InvalidError` for tables of another format than Lance.
@@ -78,12 +74,7 @@ class OnSpark:
         if survey.format.name != LANCE:
             message = f"Spark rewrites Lance tables, and this is a {survey.format.name.capitalize()} table"
             raise InvalidError(message, where=survey.table, hint="leave out the engine: this process does it")
-        sent = (
-            SentTask.of(
-                survey, task, fragments_of(survey, task), self._limits, with_moved_rows=with_moved_rows
-            )
-            for task in tasks
-        )
+        sent = (SentTask.of(survey, task, fragments_of(survey, task), self._limits) for task in tasks)
         running: dict[Future[RewrittenTask | LakefoldError], RewriteTask] = {}
         try:
             with ThreadPoolExecutor(AT_ONCE, "lakefold-spark") as pool:
@@ -109,7 +100,7 @@ class OnSpark:
             message = f"Spark has not run the task: {str(error)[:MOST_TEXT]}"
             return RetryError(message, where=sent.uri, hint="see the log of Spark's driver and executors")
         fault = None if row.fault is None else tuple(row.fault)
-        return sent.received(SentResult(tuple(map(bytes, row.new)), bytes(row.moved_rows), fault))
+        return sent.received(SentResult(tuple(map(bytes, row.new)), fault))
 
 
 def _rewrite(sent: SentTask, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,5 +109,5 @@ def _rewrite(sent: SentTask, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         # Spark expects that its rows are read.
         continue
     result = sent.run()
-    row = {"new": list(result.new), "moved_rows": result.moved_rows, "fault": result.fault}
+    row = {"new": list(result.new), "fault": result.fault}
     yield pa.RecordBatch.from_pylist([row], _RESULT)

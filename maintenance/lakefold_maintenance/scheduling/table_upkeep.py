@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,8 @@ from lakefold_maintenance.scheduling.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
 from lakefold_reader.format.snapshots import Cleaned
-from lakefold_table.errors import InvalidError, LakefoldError, VersionExpiredError
+from lakefold_table.entry import Invalid, Rejected
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, VersionExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +161,10 @@ class TableUpkeep:
         else:
             skipped = self._skipped(survey.policy)
             report = replace(report, skipped=skipped) if skipped else self._compact(report, passed_over)
-            report = report if self._quiet(survey.policy) else self._index(survey, report)
+            if not self._quiet(survey.policy):
+                # A compaction takes rows from indices that know them by address.
+                compacted = report.compaction.tasks > 0
+                report = self._index(self._surveyor.survey() if compacted else survey, report)
         if not survey.policy.cleanup:
             return report
         report = self._clean_up(survey, report, waiting, dry_run=dry_run)
@@ -211,11 +216,12 @@ class TableUpkeep:
         return planned_report(survey, tasks)
 
     def _index(self, survey: TableSurvey, report: RoundReport) -> RoundReport:
-        """Brings the indices up to date if one of them lacks too many rows."""
+        """Brings the indices up to date if one of them lacks too many rows, or relies on a reuse index."""
         behind = _behind(survey)
         if not behind or not self._note.acquire():
             return report
         try:
+            self._take_reuse_index_away(survey)
             survey.format.optimize_indices(survey)
         except LakefoldError as error:
             # Others may have committed first. The indices are as they were, and queries are right.
@@ -225,6 +231,18 @@ class TableUpkeep:
         finally:
             self._note.release()
         return replace(report, indices=behind)
+
+    def _take_reuse_index_away(self, survey: TableSurvey) -> None:
+        """Proposes that, if the table has one (decision 0115). Raises `RetryError` if it is refused."""
+        envelope = survey.format.without_reuse_index(survey) if survey.has_reuse_index else None
+        if envelope is None:
+            return
+        with closing(self._parts.open_log(survey)) as log:
+            answer = log.ask(envelope).result
+        if isinstance(answer, Rejected | Invalid):
+            reason = answer.conflict.message if isinstance(answer, Rejected) else answer.message
+            message = f"the fragment-reuse index could not be taken away: {reason}"
+            raise RetryError(message, where=survey.source.uri, hint="the next round tries again")
 
     def _clean_up(
         self, survey: TableSurvey, report: RoundReport, waiting: WaitingProposals, *, dry_run: bool
@@ -317,9 +335,12 @@ def _begun(survey: TableSurvey) -> RoundReport:
 
 
 def _behind(survey: TableSurvey) -> tuple[str, ...]:
-    """Returns the names of the indices that lack enough rows to be brought up to date by the policy."""
+    """Returns the names of the indices that lack enough rows to be brought up to date by the policy.
+
+    They are all indices if the table has a fragment-reuse index.
+    """
     share = survey.policy.unindexed_share
     if share is None:
         return ()
-    least = max(share * int(survey.figures.live.sum()), 1)
+    least = 0.0 if survey.has_reuse_index else max(share * int(survey.figures.live.sum()), 1)
     return tuple(sorted(name for name, rows in survey.unindexed.items() if rows >= least))

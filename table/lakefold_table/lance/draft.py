@@ -237,6 +237,8 @@ class LanceDraft:
         Raises `StopError` or `DamagedError` if it would break an invariant (see `invariants`).
         """
         table = self._table
+        if table.settle_indices():
+            self._following = None
         head = self._next_head(commit)
         transaction = self._transaction(commit)
         head.tag = transaction.tag

@@ -71,18 +71,6 @@ if TYPE_CHECKING:
     from lakefold_table.format import Fetched, Files, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
-
-LEAVING_INDICES = frozenset(
-    {
-        Kind.APPEND,
-        Kind.RESERVE_FRAGMENTS,
-        Kind.OVERWRITE,
-        Kind.RESTORE,
-        Kind.CLONE,
-        Kind.UPDATE_BASES,
-        Kind.UPDATE_CONFIG,
-    }
-)
 """The operations that keep the index section as it is, or drop all of it."""
 
 
@@ -177,6 +165,9 @@ class LanceFormat:
         each = [(entry, proposal_of(entry)) for entry in entries]
         plain = [proposal.plain for _, proposal in each if proposal.plain is not None]
         usual = _needs_of_plain(state, plain)
+        if state is not None:
+            details = needs_of_section(state.head, state.index_section)
+            usual = Requirements.all_of([usual, details]) if details.contents else usual
         if state is not None and state.history.latest.get(Kind.REWRITE):
             usual = Requirements.all_of([usual, _needs_of_repeats(state, entries)])
         if len(plain) == len(entries):
@@ -194,7 +185,7 @@ class LanceFormat:
         )
         needs = [usual, replace(needed, listed=listed)]
         if state is not None:
-            needs += [_needs_to_judge(state, others), _needs_of_indices(state, others)]
+            needs.append(_needs_to_judge(state, others))
             needs += _needs_to_carry(state, others)
         return Requirements.all_of(needs)
 
@@ -270,12 +261,6 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
     if scheme is None:
         raise DamagedError(f"the manifest says that it is version {version}", where=where)
     return scheme
-
-
-def _needs_of_indices(state: LanceState, envelopes: Sequence[Envelope]) -> Requirements:
-    """Returns what the table's indices can't be read without, if an operation must read them."""
-    kinds = {kind_of(envelope.lance) for envelope in envelopes}
-    return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Requirements()
 
 
 def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Requirements:

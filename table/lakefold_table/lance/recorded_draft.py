@@ -25,7 +25,7 @@ from lakefold_table.format import Accepted, Fetched, RecordedVersion, Requiremen
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
-from lakefold_table.marks.marks import CARRIES_ROWS, JOINS_REUSE, REFUSES_REPLACED
+from lakefold_table.marks.marks import CARRIES_ROWS, JOINS_REUSE, REFUSES_REPLACED, RETIRES_REUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,6 +51,7 @@ class Recall:
         self.carries_rows = recorded.rules >= CARRIES_ROWS
         self.joins_reuse = recorded.rules >= JOINS_REUSE
         self.refuses_replaced = recorded.rules >= REFUSES_REPLACED
+        self.retires_reuse = recorded.rules >= RETIRES_REUSE
         self.requirements = requirements
         self._recorded = recorded
         self._decode = decode
@@ -132,6 +133,7 @@ class _Draft(LanceDraft):
         super().__init__(state, fetched, transaction_file=recalling.names_transaction_file)
         self._recalling, self._before, self._seen = recalling, state, seen
         self._table.records_row_order = recalling.carries_rows
+        self._table.retires_reuse = recalling.retires_reuse
         if self._meanings is not None:
             self._meanings.refuses_replaced = recalling.refuses_replaced
 

@@ -6,14 +6,17 @@ before it have changed.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Invalid
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.combine_transactions import DELETE
 from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
-from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.indexing.retired_reuse import is_outdated, without_reuse
+from lakefold_table.lance.indexing.reuse import remapped, reuse_of_section, versions_of
 from lakefold_table.lance.manifests.chunks import Chunk, index_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.fragments import PORTION, Fragments, Numbered
@@ -50,7 +53,8 @@ class VersionBuilder:
     fragments of the first entry that are kept in that form and are not in `new`. `before`: the files to write
     before the version is published, by path. `keeps_files_apart`: whether it is a fault if two fragments have
     the same data file. `records_row_order`: whether a Rewrite states in its transaction that it keeps the
-    order of its rows, as it does since rules 6.
+    order of its rows, as it does since rules 6. `retires_reuse`: whether an outdated fragment-reuse index is
+    taken away, as it is since rules 10.
     """
 
     def __init__(self, state: LanceState | None, fetched: Fetched) -> None:
@@ -59,6 +63,7 @@ class VersionBuilder:
         self.version = 1 if state is None else state.version + 1
         self.keeps_files_apart = True
         self.records_row_order = True
+        self.retires_reuse = True
         self.file_version = None if state is None else state.file_version
         self.columns = columns_of((), None) if state is None else state.columns
         self.new: list[Numbered] = []
@@ -67,10 +72,10 @@ class VersionBuilder:
         self._chunks: Sequence[Chunk] = ()
         self.before: dict[str, NewFile] = {}
         self.new_file_versions: set[FileVersion] = set()
-        self._index_section = b"" if state is None else state.index_section
+        self._index_section = self._stored_section = b"" if state is None else state.index_section
         self._indices: Sequence[IndexMetadata] | None = None
         self._sifted: Sequence[IndexMetadata] | None = None
-        self._live = Fragments() if state is None else state.fragments
+        self._live = self._stored = Fragments() if state is None else state.fragments
         self._opened = self._live.opened()
         self._files_before = LiveFiles.of(self._live, ()) if state is None else state.files
         self._files = NewFiles(self._files_before, self._fragment)
@@ -110,6 +115,34 @@ class VersionBuilder:
     def index_section(self) -> bytes:
         """The index section, encoded; empty if the table has no index."""
         return self._index_section
+
+    def settle_indices(self) -> bool:
+        """Takes an outdated fragment-reuse index away (decision 0116). Returns whether indices changed.
+
+        One that can't be read stays as it is: every client that opens an index fails because of it.
+        """
+        if not self.retires_reuse or self.stable_row_ids:
+            return False
+        # As the version before left it, in which it may be outdated already, and as the entries leave it.
+        sections = ((self._stored_section, self._stored.taken), (self._index_section, self.taken))
+        entries = [(reuse_of_section(section), live) for section, live in sections]
+        reuses = [(reuse, live) for reuse, live in entries if reuse is not None]
+        if not reuses:
+            return False
+        try:
+            read = [(versions_of(self.head, reuse, self.content), live) for reuse, live in reuses]
+        except DamagedError:
+            return False
+        before: Sequence[IndexMetadata] = tuple(IndexSection.FromString(self._index_section).indices)
+        after = before
+        for versions, live in read:
+            if is_outdated(versions, live):
+                after = without_reuse(after, versions)
+        if len(after) == len(before) and all(map(operator.is_, after, before)):
+            return False
+        self._indices = None
+        self._take_indices(after)
+        return True
 
     def get(self, ids: Collection[int]) -> dict[int, DataFragment]:
         """Returns those of the fragments that exist, as the entries before left them; not to be changed.

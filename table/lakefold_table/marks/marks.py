@@ -51,7 +51,8 @@ although both were built on one version (decision 0070). 8: an Update may state 
 as made after it (decision 0073). 9: the marks of a Delta table with domainMetadata are in a domain (decision
 0097), its metrics are named by the operation, a batch that another client recorded in it is a Duplicate, and
 more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
-replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`).
+replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`);
+an outdated fragment-reuse index is taken away (decision 0116).
 
 What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,
 and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
@@ -67,6 +68,8 @@ REFUSES_REPLACED = 9
 """The rules from which on rows of Lance tables are refused if their values are of a replaced column."""
 SHORTENS_APPS = 10
 """The rules from which on a table takes any number of apps, and keeps less of those that are silent."""
+RETIRES_REUSE = 10
+"""The rules from which on an outdated fragment-reuse index is taken away."""
 SHARES_VERSIONS = 3
 """The rules from which on versions of Lance tables can be folded again."""
 

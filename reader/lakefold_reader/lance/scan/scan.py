@@ -27,6 +27,8 @@ from lakefold_reader.format.snapshots import Cleaned, RowRange
 from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema, is_blob, is_direct, sources
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
+from lakefold_reader.lance.scan.sound_indices import may_hide_rows
+from lakefold_reader.lance.versions import read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.new_threads import check_room
@@ -97,6 +99,12 @@ class Dataset:
     @functools.cached_property
     def _deletions(self) -> DeletionFiles:
         return DeletionFiles(self.source, self.version, self.state)
+
+    @functools.cached_property
+    def _by_index(self) -> bool:
+        """Whether filters may be evaluated through the table's indices."""
+        state = self.state or read_state(self.source, self.version)
+        return not may_hide_rows(state, self.source.content)
 
     @functools.cached_property
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
@@ -209,7 +217,13 @@ class Dataset:
             wanted_columns = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
             if is_legacy and isinstance(where, str):
                 where = for_legacy_files(where)
-            scanner = opened.scanner(fragments=only, columns=wanted_columns, filter=where, **options)
+            scanner = opened.scanner(
+                fragments=only,
+                columns=wanted_columns,
+                filter=where,
+                use_scalar_index=where is None or self._by_index,
+                **options,
+            )
             with _ONE_AT_A_TIME:
                 rows = scanner.to_reader()
             return _without_columns(rows) if is_stand_in else rows
@@ -266,7 +280,9 @@ class Dataset:
         self._check_deletions(None)
         opened = self._opened
         with translated_errors(self.uri):
-            return int(opened.count_rows(filter=where))
+            if where is None or self._by_index:
+                return int(opened.count_rows(filter=where))
+            return int(opened.scanner(filter=where, columns=[], use_scalar_index=False).count_rows())
 
 
 @functools.cache

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
-from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_reader.format.snapshots import IndexInfo
-from lakefold_table.errors import DamagedError, LocationError
+from lakefold_reader.lance.scan.sound_indices import sound_indices
 from lakefold_table.lance.indexing.indices import effective_coverage, type_of
-from lakefold_table.lance.indexing.reuse import remapped
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
@@ -31,19 +27,8 @@ def indices_of(state: LanceState, content: Callable[[str], bytes]) -> tuple[Inde
     `content` returns the bytes of a file and raises `FileNotFoundError` if it does not exist: the new
     addresses of rows that compactions moved may be in a file beside the manifest. Raises `DamagedError`.
     """
-    try:
-        entries = IndexSection.FromString(state.index_section).indices
-    except DecodeError as error:
-        raise DamagedError(f"the index section can't be decoded: {error}") from error
-
-    def content_or_none(path: str) -> bytes | None:
-        try:
-            return content(path)
-        except (FileNotFoundError, LocationError):
-            return None
-
     by_name: dict[str, list[IndexMetadata]] = {}
-    for index in remapped(state.head, tuple(entries), content_or_none):
+    for index in sound_indices(state, content):
         by_name.setdefault(index.name, []).append(index)
     paths = field_paths(state.head.fields)
     return tuple(_info(name, by_name[name], paths, state) for name in sorted(by_name))

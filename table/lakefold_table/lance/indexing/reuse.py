@@ -46,11 +46,16 @@ def reuse_index(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
     return next((index for index in indices if index.name == FRAGMENT_REUSE), None)
 
 
+def reuse_of_section(index_section: bytes) -> IndexMetadata | None:
+    """Returns the fragment-reuse index of an encoded index section, None if it has none."""
+    if FRAGMENT_REUSE.encode() not in index_section:
+        return None
+    return reuse_index(IndexSection.FromString(index_section).indices)
+
+
 def needs_of_section(head: Manifest, index_section: bytes) -> Requirements:
     """Returns the requirements for reading the table's own indices: a file of fragment-reuse details."""
-    if FRAGMENT_REUSE.encode() not in index_section:
-        return Requirements()
-    reuse = reuse_index(IndexSection.FromString(index_section).indices)
+    reuse = reuse_of_section(index_section)
     return Requirements() if reuse is None else needs_of(head, reuse)
 
 
