@@ -29,6 +29,7 @@ from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.ref_files import CONSUMER_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +79,10 @@ def _of_table(
 
 @_of_table
 def table_document(source: Source) -> Document:
-    """Returns the newest version of a table's main branch, its tags and branches, and its consumers."""
+    """Returns the newest version of a table's main branch, its tags and branches, and its consumers.
+
+    The tags by which the versions of consumers are kept are left out: the consumers stand for them.
+    """
     main, _ = main_and_branch(source)
     document = plain_table(table_of(main))
     if document["marks"] is not None:
@@ -88,7 +92,7 @@ def table_document(source: Source) -> Document:
     refs = refs_document(main)
     return {
         **document,
-        "tags": refs["tags"],
+        "tags": [tag for tag in refs["tags"] if not tag["name"].startswith(CONSUMER_TAG)],
         "branches": refs["branches"],
         "consumers": consumers_of(main),
     }
@@ -268,6 +272,7 @@ def dead_letters_document(settings: Settings, most: int) -> Document:
     for letter in letters:
         at = f"{letter.position.log.partition}/{letter.position.offset}"
         words = ["lakefold", "redrive", "--offset", at, "--bootstrap-servers", settings.brokers()]
-        command = "" if letter.obstacle else shlex.join(words)
+        # The same proposal meets the same version again, so only its writer can build one that fits.
+        command = "" if letter.obstacle or letter.conflicts_with else shlex.join(words)
         plain.append({**plain_letter(letter), "command": command})
     return {"letters": plain, "left_out": left_out}

@@ -133,7 +133,8 @@ def test_the_page_shows_what_the_verbs_show(
     assert page.get("proposal", uri=uri, proposal="app:5")["position"]["offset"] == added.offset
     [letter] = page.get("dead-letters")["letters"]
     assert (letter["table"], letter["position"]["offset"]) == (uri, refused.offset)
-    assert f"--offset 0/{refused.offset}" in letter["command"]
+    # Sent again as it is, it would meet the same version.
+    assert (letter["hint"], letter["command"]) == ("build it again", "")
 
     # The topic's offsets say two: the report's transaction has a marker.
     def are_counted(letters: int) -> bool:
@@ -141,16 +142,23 @@ def test_the_page_shows_what_the_verbs_show(
         return (overview["dead_letters"], overview["more_dead_letters"]) == (letters, False)
 
     until(lambda: are_counted(1), "the dead letter", seconds=SECONDS)
-    sent(own, creation(uri), creation(uri))
+    of_branch = append(uri, rows([3]), 1)
+    of_branch.branch = "later"
+    _, early = sent(own, creation(uri), of_branch)
     until(lambda: are_counted(3), "the new dead letters", seconds=SECONDS)
-    assert len(page.get("dead-letters")["letters"]) == 3
+    # A proposal for a branch that doesn't exist yet can be sent again once it does.
+    commands = {each["position"]["offset"]: each["command"] for each in page.get("dead-letters")["letters"]}
+    assert len(commands) == 3
+    assert [offset for offset, command in commands.items() if command] == [early.offset]
+    assert f"--offset 0/{early.offset}" in commands[early.offset]
 
     def counted() -> list[int]:
         series = page.get("activity")
         # The plots have figures per second, in steps of ten seconds.
-        return [round(sum(series[kind]) * series["step_seconds"]) for kind in ("committed", "rejected")]
+        kinds = ("committed", "rejected", "invalid")
+        return [round(sum(series[kind]) * series["step_seconds"]) for kind in kinds]
 
-    until(lambda: counted() == [2, 3], "the outcomes in the plots", seconds=SECONDS)
+    until(lambda: counted() == [2, 2, 1], "the outcomes in the plots", seconds=SECONDS)
     assert created.offset == 0
     assert committer.stop() == 0
 

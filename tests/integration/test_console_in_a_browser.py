@@ -169,7 +169,7 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     keep(browser, "proposal")
     both_formats_show_their_conflicts(browser, own, tmp_path, address)
     browser.open(f"{address}#/dead-letters")
-    browser.wait_for("lakefold redrive")
+    browser.wait_for("build it again")
     browser.open(f"{address}#/log")
     browser.wait_for("answered up to")
     # Each page has a heading and a place for the keyboard; no text of a table became an element.

@@ -240,6 +240,7 @@ def test_old_versions_and_their_files_are_counted_by_whom_they_are_kept_for(
     uri = canonical(path)
     for name, version in (("nightly", "3"), ("weekly", "3"), ("hourly", "5")):
         assert cli.run(["consumers", uri, "--set", name, version]) == 0
+    assert [tag["name"] for tag in table_document(uri, OPTIONS)["tags"]] == ["release"]
     rows = [row for row in kept_of(uri, timedelta(0), 3) if row.versions]
     assert [(row.reason, row.names, row.versions, row.files) for row in rows] == [
         ("removable", (), 2, 2),
