@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,16 @@ import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.rows.json_depth import check_depth
+from lakefold_ingest.rows.text_numbers import (
+    are_whole,
+    beyond_whole,
+    floats_of,
+    has_beyond,
+    has_infinity,
+    narrowed,
+    too_large,
+    wide,
+)
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
 
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+_LONG_WHOLE: Final = re.compile(rb"[:\[,\s]-?[0-9]{19,}\s*(?:[,}\]]|$)")
 _TEXTS: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -102,10 +114,51 @@ def _csv(path: Path, table: pa.Schema | None) -> Batches:
     import pyarrow.csv
 
     types = {field.name: field.type for field in table or ()}
+    floats = {name: kind for name, kind in types.items() if pa.types.is_floating(kind)}
     # With strings_can_be_null=True the texts "NA", "null" and "nan" would be null as well.
-    options = pyarrow.csv.ConvertOptions(column_types=types)
+    options = pyarrow.csv.ConvertOptions(column_types=types | dict.fromkeys(floats, pa.string()))
     reader = pyarrow.csv.open_csv(path, convert_options=options)
-    return reader.schema, map(_without_empty_texts, reader)
+    schema = _with_types(reader.schema, floats)
+    guessed = [field.name for field in schema if field.type == pa.float64() and field.name not in floats]
+    nulls = pa.array(options.null_values)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        checked = set[str]()
+        for batch in reader:
+            for name in {*guessed} - checked:
+                if has_beyond(batch.column(name)):
+                    checked.add(name)
+                    _check_csv_numbers(path, name, nulls)
+            columns = [
+                floats_of(_without(column, nulls), floats[name], name) if name in floats else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            yield _without_empty_texts(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    return schema, batches()
+
+
+def _without(texts: pa.Array, nulls: pa.Array) -> pa.Array:
+    """Returns the texts with null for those that stand for one."""
+    import pyarrow.compute as pc
+
+    is_null = pc.is_in(texts, value_set=nulls)
+    return pc.if_else(is_null, pa.scalar(None, texts.type), texts)
+
+
+def _check_csv_numbers(path: Path, name: str, nulls: pa.Array) -> None:
+    """Raises `InvalidError` if doubles don't have the numbers of a column of the file."""
+    import pyarrow.csv
+
+    options = pyarrow.csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
+    texts = _without(pyarrow.csv.read_csv(path, convert_options=options).column(name).combine_chunks(), nulls)
+    if are_whole(texts):
+        raise beyond_whole(name, str(path))
+    floats_of(texts, pa.float64(), name)
+
+
+def _with_types(schema: pa.Schema, kinds: Mapping[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in schema])
 
 
 def _without_empty_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -129,10 +182,62 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     with path.open("rb") as file:
         check_depth(file, str(path))
     inferred = set(pyarrow.json.open_json(path).schema.names)
-    known = [field for field in table or () if field.name in inferred]
-    options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(known))
+    known = {field.name: field for field in table or () if field.name in inferred}
+    # A list of a fixed size can't be read as one.
+    read = [field.with_type(wide(field.type)) for field in known.values()]
+    options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(read))
     reader = pyarrow.json.open_json(path, parse_options=options)
-    return reader.schema, iter(reader)
+    kinds = {field.name: field.type for field in known.values() if field.type != wide(field.type)}
+    schema = _with_types(reader.schema, kinds)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        checked = {*known}
+        for batch in reader:
+            for name in (name for name in batch.schema.names if has_infinity(batch.column(name))):
+                _check_json_range(path, name)
+            for name in {*batch.schema.names} - checked:
+                if has_beyond(batch.column(name)):
+                    checked.add(name)
+                    _check_json_numbers(path, schema.field(name))
+            columns = [
+                narrowed(column, kinds[name], name) if name in kinds else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return schema, batches()
+
+
+def _check_json_range(path: Path, name: str) -> None:
+    """Raises `InvalidError` if the file has a number beyond the range of doubles. `name`: of a column."""
+    number = too_large(path.read_text())
+    if number is not None:
+        message = f"the number {number} is beyond the range of double (column {name})"
+        raise InvalidError(message, where=str(path), hint="correct or leave out such rows")
+
+
+def _check_json_numbers(path: Path, field: pa.Field) -> None:
+    """Raises `InvalidError` if the numbers of a column, which was read as doubles, are all whole."""
+    import pyarrow.json
+
+    if not any(_LONG_WHOLE.search(line) for line in path.read_bytes().splitlines()):
+        return
+    whole = pa.schema([field.with_type(_as_whole(field.type))])
+    options = pyarrow.json.ParseOptions(explicit_schema=whole, unexpected_field_behavior="ignore")
+    try:
+        pyarrow.json.read_json(path, parse_options=options)
+    except pa.ArrowException:
+        return
+    raise beyond_whole(field.name, str(path))
+
+
+def _as_whole(kind: pa.DataType) -> pa.DataType:
+    """Returns the type with large whole numbers in place of doubles, at any depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_whole(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_as_whole(kind.value_type))
+    return pa.decimal256(76, 0) if pa.types.is_floating(kind) else kind
 
 
 FORMATS: Final[dict[str, Callable[[Path, pa.Schema | None], Batches]]] = {

@@ -29,10 +29,11 @@ from pyarrow import types
 from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS, ChangeFormat
 from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, converted, types_in_schema
 from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
-from lakefold_ingest.cdc.json_events import json_structs, parsed
+from lakefold_ingest.cdc.json_events import json_structs, parsed, with_narrow_floats
 from lakefold_ingest.cdc.moves import moved_rows, with_moves
 from lakefold_ingest.rows.divided_rows import without_old_rows
 from lakefold_ingest.rows.fitting import plain_field
+from lakefold_ingest.rows.text_numbers import wide
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def read_debezium(
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
     around = _with_rows(envelopes, rows)
     before, after = (converted(_side(envelopes, name), kinds, table, faults) for name in (BEFORE, AFTER))
+    if table is not None and needs_types(rows.schema):
+        before, after = (with_narrow_floats(side, table, faults) for side in (before, after))
     images = _without_order(_images(before, after, is_delete, keys), around, format_.order_by)
     order = order_of(around, images, format_.order_by, may_lack=bool(silent.all()))
     events = Events(images, is_delete, ignored, tombstones, order)
@@ -222,7 +225,7 @@ def _image(fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType]) -> pa.
     """Returns the struct as which a row of JSON is read: columns that are converted have JSON's types."""
     return json_structs(
         [
-            pa.field(field.name, kinds[field.name].json_type if field.name in kinds else field.type)
+            pa.field(field.name, kinds[field.name].json_type if field.name in kinds else wide(field.type))
             for field in fields
         ]
     )

@@ -30,6 +30,7 @@ DIGITS: Final = 38
 BYTES: Final = "Bytes"
 """The type of bytes, which JSON has as base64. In a schema it has no name."""
 _NAME: Final = re.compile(r"\s*([\w.]+)\s*(?:\(\s*(\d+)\s*\))?\s*")
+_DAY: Final = 86_400
 _INSTANTS: Final = frozenset({"Timestamp", "MicroTimestamp", "NanoTimestamp"})
 
 
@@ -175,6 +176,17 @@ def _as(number: pa.DataType, kind: pa.DataType) -> Callable[[pa.Array, DebeziumT
     return lambda column, _: column.cast(number).cast(kind)
 
 
+def _times(kind: pa.DataType, second: int) -> Callable[[pa.Array, DebeziumType], pa.Array]:
+    def read(column: pa.Array, _: DebeziumType) -> pa.Array:
+        numbers = column.cast(pa.int64())
+        outside = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, _DAY * second))
+        if pc.any(outside).as_py():
+            raise ValueError("a time is not within a day")
+        return numbers.cast(pa.int32()).cast(kind) if types.is_time32(kind) else numbers.cast(kind)
+
+    return read
+
+
 def _zoned(column: pa.Array, _: DebeziumType) -> pa.Array:
     return column.cast(pa.timestamp("us", "UTC"))
 
@@ -209,9 +221,9 @@ def _decoded(value: str | bytes) -> bytes:
 
 _READ: Final[dict[str, Callable[[pa.Array, DebeziumType], pa.Array]]] = {
     "Date": _as(pa.int32(), pa.date32()),
-    "Time": _as(pa.int32(), pa.time32("ms")),
-    "MicroTime": _as(pa.int64(), pa.time64("us")),
-    "NanoTime": _as(pa.int64(), pa.time64("ns")),
+    "Time": _times(pa.time32("ms"), 1000),
+    "MicroTime": _times(pa.time64("us"), 10**6),
+    "NanoTime": _times(pa.time64("ns"), 10**9),
     "Timestamp": _as(pa.int64(), pa.timestamp("ms")),
     "MicroTimestamp": _as(pa.int64(), pa.timestamp("us")),
     "NanoTimestamp": _as(pa.int64(), pa.timestamp("ns")),

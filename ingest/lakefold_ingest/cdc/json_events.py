@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pyarrow import types
 
+from lakefold_ingest.rows.fitting import plain_field
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
 from lakefold_ingest.rows.row_faults import RowFaults, find_faults
+from lakefold_ingest.rows.text_numbers import MAY_BE_TOO_LARGE, narrowed, too_large, wide
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NUMBER, _TEXT = "n", "v"
+_NO = pa.scalar(False)  # noqa: FBT003 - a value of Arrow's
 _MOST_BYTES = 2**28
 """More text is parsed in several parts: the parser takes at most 2 GiB."""
 _READ_AS_THEY_ARE = (
@@ -51,6 +54,7 @@ def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowF
     `faults`, under `name`. Raises `InvalidError` if the objects have no common type.
     """
     texts = _without_deep(_texts(column, name, faults), name, faults)
+    texts = _without_too_large(texts, name, faults)
     rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
     lines = _lines(texts.take(pa.array(rows)))
     schema = pa.schema({_NUMBER: pa.int64(), _TEXT: kind})
@@ -71,6 +75,31 @@ def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowF
     for index, reason in find_faults(len(lines), fault):
         faults.add(rows[index : index + 1], name, reason)
     return _joined(pieces, len(column), kind, name)
+
+
+def with_narrow_floats(rows: pa.Table, table: pa.Schema, faults: RowFaults) -> pa.Table:
+    """Returns rows of JSON, whose floats were read as doubles, with the floats of the table.
+
+    Notes numbers that are beyond their range in `faults`.
+    """
+    for index, name in enumerate(rows.column_names):
+        kind = plain_field(table.field(name)).type if name in table.names else None
+        if kind is None or kind == wide(kind) or rows.schema.field(name).type != wide(kind):
+            continue
+        column = rows.column(name).combine_chunks()
+
+        def fault(start: int, stop: int, column: pa.Array = column, to: pa.DataType = kind) -> str | None:
+            try:
+                narrowed(column.slice(start, stop - start), to, "")
+            except InvalidError as error:
+                return error.message
+            return None
+
+        for row, reason in find_faults(len(column), fault):
+            faults.add(np.array([row], np.int64), name, reason)
+            column = pc.if_else(pa.array(np.arange(len(column)) != row), column, None)
+        rows = rows.set_column(index, name, narrowed(column, kind, name))
+    return rows
 
 
 def _texts(column: pa.ChunkedArray, name: str, faults: RowFaults) -> pa.Array:
@@ -105,6 +134,18 @@ def _without_deep(texts: pa.Array, name: str, faults: RowFaults) -> pa.Array:
     keep = np.ones(len(texts), np.bool_)
     keep[deep] = False
     return pc.if_else(pa.array(keep), texts, pa.scalar(None, texts.type))
+
+
+def _without_too_large(texts: pa.Array, name: str, faults: RowFaults) -> pa.Array:
+    """Returns the texts with null for those that have numbers beyond doubles, which are faults."""
+    suspects = np.flatnonzero(pc.match_substring_regex(texts, MAY_BE_TOO_LARGE).fill_null(_NO))
+    keep = np.ones(len(texts), np.bool_)
+    for row in suspects:
+        number = too_large(texts[row].as_py())
+        if number is not None:
+            faults.add(np.array([row]), name, f"the number {number} is beyond the range of double")
+            keep[row] = False
+    return texts if keep.all() else pc.if_else(pa.array(keep), texts, pa.scalar(None, texts.type))
 
 
 def _lines(texts: pa.Array) -> pa.Array:

@@ -27,7 +27,7 @@ from lakefold_table.lance.schemas.arrow_types import storage_of
 from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _DECIMAL_BYTES = 16
 _HINT = "rename, cast or drop these columns before; names are case-sensitive"
@@ -224,10 +224,13 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:
         raise _misfit(field, error) from error
-    if _holds_text(converted.type) and not (_is_valid(converted) or _is_valid(_copied(converted))):
+    if _holds(converted.type, _is_text) and not (_is_valid(converted) or _is_valid(_copied(converted))):
         # Arrow doesn't check it when it reads a file of Parquet, nor Spark when it casts bytes to a text.
         hint = "correct or leave out such rows: no Lance client could read the column"
         raise InvalidError("a text is not UTF-8", where=field.name, hint=hint)
+    if _holds(converted.type, types.is_time) and not (_is_valid(converted) or _is_valid(_copied(converted))):
+        hint = "correct or leave out such rows; durations need a column of another type"
+        raise InvalidError("a time is not within a day", where=field.name, hint=hint)
     check_depth(converted, field)
     converted = as_in_log(limited(_aligned(converted), field, field.name), field)
     path = _null_at(converted, field, field.name)
@@ -254,14 +257,18 @@ def _misfit(field: pa.Field, error: pa.ArrowException) -> InvalidError:
     return InvalidError(reason, where=field.name, hint="correct or leave out such rows")
 
 
-def _holds_text(kind: pa.DataType) -> bool:
+def _holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Returns whether values of the type are, or have at any depth, values for which `is_kind` holds."""
     if types.is_dictionary(kind):
-        return _holds_text(kind.value_type)
-    return _is_text(kind) or any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+        return _holds(kind.value_type, is_kind)
+    return is_kind(kind) or any(_holds(kind.field(index).type, is_kind) for index in range(kind.num_fields))
 
 
 def _is_valid(array: pa.Array) -> bool:
-    """Returns whether all texts are UTF-8, those inside of lists also beyond the slice that the array is."""
+    """Returns whether all texts are UTF-8 and all times within a day.
+
+    Those inside of lists are checked also beyond the slice that the array is.
+    """
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,0 +1,132 @@
+"""No door stores what its column can't hold: a number too large is not infinity, a time is within a day."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lakefold.writing.files import file_rows
+from lakefold_ingest.cdc.change_format import change_format
+from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.apply_changes import ApplyChanges
+from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_table.errors import InvalidError
+from tests.merging import Folding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLOATS = {"float": pa.float32(), "half": pa.float16(), "double": pa.float64()}
+LARGEST = {"float": "3.4028234e38", "half": "65504", "double": "1.7976931348623157e308"}
+TOO_LARGE = {"float": ("1e39", "-3.5e38"), "half": ("70000", "-1e9"), "double": ("1e400", "-2e308")}
+TIMES = {
+    "s": (pa.time32("s"), 86_400),
+    "ms": (pa.time32("ms"), 86_400_000),
+    "us": (pa.time64("us"), 86_400_000_000),
+    "ns": (pa.time64("ns"), 86_400_000_000_000),
+}
+DOORS = ("json", "csv", "events")
+
+
+def folding(tmp_path: Path, kind: pa.DataType) -> Folding:
+    lance.write_dataset(pa.schema({"id": pa.int64(), "v": kind}).empty_table(), str(tmp_path / "t"))
+    return Folding(tmp_path / "t")
+
+
+def put(table: Folding, door: str, text: str, tmp_path: Path) -> None:
+    """Sends a row with this value, as a text of JSON or CSV, through a door."""
+    schema = table.view().schema
+    if door == "events":
+        message = f'{{"op": "c", "before": null, "after": {{"id": 1, "v": {text}}}}}'.encode()
+        table.put(ApplyChanges(pa.table({"value": [message]}), change_format("id", envelope="debezium")))
+        return
+    path = tmp_path / f"rows.{door}"
+    path.write_text(f"id,v\n1,{text}\n" if door == "csv" else f'{{"id": 1, "v": {text}}}\n')
+    table.put(UpsertRows(file_rows([path], schema).read_all(), Merge(("id",))))
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_number_beyond_the_range_of_a_float_is_refused(tmp_path: Path, door: str, kind: str) -> None:
+    table = folding(tmp_path, FLOATS[kind])
+    for text in TOO_LARGE[kind]:
+        with pytest.raises(InvalidError, match=r"beyond the range|too big to be stored"):
+            put(table, door, text, tmp_path)
+    put(table, door, LARGEST[kind], tmp_path)
+    assert table.rows()[0]["v"] == pa.scalar(float(LARGEST[kind])).cast(FLOATS[kind]).as_py()
+
+
+@pytest.mark.parametrize("door", ["json", "events"])
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 2)])
+def test_also_inside_of_lists(tmp_path: Path, door: str, kind: pa.DataType) -> None:
+    table = folding(tmp_path, kind)
+    with pytest.raises(InvalidError, match=r"the number 1e\+39 is beyond the range of float"):
+        put(table, door, "[1, 1e39]", tmp_path)
+    put(table, door, "[1, 2.5]", tmp_path)
+    assert table.rows()[0]["v"] == [1.0, 2.5]
+
+
+@pytest.mark.parametrize("text", ["inf", "-Infinity"])
+def test_csv_may_say_infinity_itself(tmp_path: Path, text: str) -> None:
+    table = folding(tmp_path, pa.float32())
+    put(table, "csv", text, tmp_path)
+    assert table.rows()[0]["v"] == float(text)
+
+
+@pytest.mark.parametrize("unit", TIMES)
+def test_a_time_that_is_not_within_a_day_is_refused(tmp_path: Path, unit: str) -> None:
+    """As JSON and as numbers that were cast; the last moment of a day is one."""
+    kind, day = TIMES[unit]
+    table = folding(tmp_path, kind)
+    integers = pa.int32() if kind.bit_width == 32 else pa.int64()
+    for number in (day, -1, 10 * day):
+        with pytest.raises(InvalidError, match="a time is not within a day"):
+            put(table, "json", str(number), tmp_path)
+        cast = pa.array([0, None, number], integers).cast(kind)
+        rows = pa.table({"id": [1, 2, 3], "v": cast})
+        with pytest.raises(InvalidError, match="a time is not within a day"):
+            table.put(UpsertRows(rows, Merge(("id",))))
+    put(table, "json", str(day - 1), tmp_path)
+    assert lance.dataset(table.path).to_table()["v"].cast(integers).to_pylist() == [day - 1]
+
+
+@pytest.mark.parametrize("name", ["Time", "MicroTime", "NanoTime"])
+def test_mysql_s_times_are_bad_rows_of_a_column_of_times(tmp_path: Path, name: str) -> None:
+    """They go from -838:59:59 to 838:59:59."""
+    table = folding(tmp_path, pa.time64("us"))
+    scale = {"Time": 10**3, "MicroTime": 10**6, "NanoTime": 10**9}[name]
+    format_ = change_format("id", envelope="debezium", debezium_types={"v": name})
+
+    def events(*seconds: int) -> ApplyChanges:
+        values = [{"op": "c", "after": {"id": each, "v": each * scale}} for each in seconds]
+        texts = [json.dumps(value).encode() for value in values]
+        return ApplyChanges(pa.table({"value": texts}), format_)
+
+    with pytest.raises(InvalidError, match=r"v in 3: .*not within a day"):
+        table.put(events(838 * 3600, -1, 86_400, 86_399))
+    table.put(events(0, 86_399))
+    assert len(table.rows()) == 2
+
+
+@pytest.mark.parametrize("door", ["json", "csv"])
+def test_whole_numbers_beyond_64_bits_do_not_become_doubles_of_a_new_table(tmp_path: Path, door: str) -> None:
+    def columns(*texts: str) -> dict[str, list[Any]]:
+        path = tmp_path / f"rows.{door}"
+        line = "{}\n" if door == "csv" else '{{"v": {}}}\n'
+        path.write_text(("v\n" if door == "csv" else "") + "".join(map(line.format, texts)))
+        rows: dict[str, list[Any]] = file_rows([path], None).read_all().to_pydict()
+        return rows
+
+    for text in ("9223372036854775808", "-123456789012345678901234567890"):
+        with pytest.raises(InvalidError, match="v has whole numbers beyond 64 bits"):
+            columns("9007199254740993", text)
+    assert columns("9223372036854775807") == {"v": [2**63 - 1]}
+    assert columns("1.5", "1e39", "1e19") == {"v": [1.5, 1e39, 1e19]}
+    assert columns("1e39") == {"v": [1e39]}
+    if door == "csv":
+        with pytest.raises(InvalidError, match="the number 1e400 is beyond the range of double"):
+            columns("1.5", "1e400")
