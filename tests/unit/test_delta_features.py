@@ -131,7 +131,7 @@ CHANGES: dict[str, tuple[object, bool]] = {
     ),
     "in a map": ([{"fromType": "date", "toType": "timestamp_ntz", "fieldPath": "value.key"}], True),
     "to a decimal": ([{"fromType": "integer", "toType": "decimal(12, 2)"}], True),
-    "too few digits": ([{"fromType": "long", "toType": "decimal(20,1)"}], False),
+    "too few digits": ([{"fromType": "long", "toType": "decimal(20,2)"}], False),
     "too many digits": ([{"fromType": "long", "toType": "decimal(50,1)"}], False),
     "a decimal": ([{"fromType": "decimal(5,2)", "toType": "decimal(7,3)"}], True),
     "a decimal with fewer digits": ([{"fromType": "decimal(5,2)", "toType": "decimal(5,3)"}], False),

@@ -100,7 +100,11 @@ class ParquetTarget(Target):
         """The columns of data files."""
         if self.stored is not None:
             return pa.schema([*self.stored, *(self.hidden or ())])
-        names = [each for each in self.fitting.schema if each.name not in self.partitions]
+        names = [
+            each
+            for each in self.fitting.schema
+            if each.name not in self.partitions and not pa.types.is_null(each.type)
+        ]
         # The metadata of fields is Arrow's, of which Parquet and other readers know nothing.
         return pa.schema([each.remove_metadata() for each in names])
 

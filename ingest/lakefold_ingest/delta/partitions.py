@@ -35,10 +35,10 @@ def check_partition_columns(names: Sequence[str], columns: pa.Schema) -> None:
 
 
 def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Yields the rows of each partition, without the partition columns."""
-    others = [name for name in rows.schema.names if name not in names]
+    """Yields the rows of each partition, without the partition columns and those that have no values."""
+    others = [each.name for each in rows.schema if each.name not in names and not pa.types.is_null(each.type)]
     if not names:
-        yield (), rows
+        yield (), rows.select(others)
         return
     if not rows.num_rows:
         return

@@ -136,7 +136,7 @@ class DeltaView(View):
 
     def _target(self, schema: pa.Schema, settings: TableSettings) -> ParquetTarget:
         metadata, partitions = self.metadata, self.partition_columns()
-        data = [each for each in schema if each.name not in partitions]
+        data = [each for each in schema if each.name not in partitions and str(each.type) != "null"]
         if not data:
             hint = "give the batch a column that is in data files"
             raise InvalidError("the batch has only partition columns", where=self.uri, hint=hint)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.schema import DeltaColumn
 
 FIELD_ID: Final = b"PARQUET:field_id"
+_MOST_DIGITS: Final = 76
+"""Those of Arrow's decimals."""
 
 
 class StoredFields:
@@ -55,6 +57,8 @@ def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
     spaces gets them.
     """
     kind = column.field.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values))
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _struct(values, column)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
@@ -70,6 +74,9 @@ def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
         return pc.utf8_rpad(pc.cast(values, kind), width=column.char_length, padding=" ")
     if values.type == kind:
         return values
+    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
+        # Arrow refuses a decimal that has not all numbers of the stored type, such as INT32 for a byte.
+        values = pc.cast(values, pa.decimal256(_MOST_DIGITS, kind.scale))
     # Files of old writers have times in nanoseconds (INT96).
     return pc.cast(
         values, kind, safe=not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type))

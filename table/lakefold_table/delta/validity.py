@@ -27,7 +27,7 @@ from lakefold_table.delta.table_features.clustering import (
 )
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.dependent_expressions import expression_faults
-from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, NO_VALUES, metadata_faults
+from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, metadata_faults
 from lakefold_table.delta.table_features.partition_values import fits_type
 from lakefold_table.delta.table_features.protocol_check import (
     check_committable,
@@ -36,6 +36,7 @@ from lakefold_table.delta.table_features.protocol_check import (
 )
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MOST_ROWS, without_ids
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
+from lakefold_table.delta.table_features.simple_types import NO_VALUES
 from lakefold_table.delta.table_features.statistics_types import statistics_types, unfit_statistics
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError

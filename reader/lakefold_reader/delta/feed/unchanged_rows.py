@@ -95,10 +95,11 @@ def value_numbers(arrays: Sequence[pa.Array]) -> Numbers:
         buffers = [None, pa.py_buffer(offsets.astype(np.int64).tobytes()), pa.py_buffer(numbers)]
         texts = pa.Array.from_buffers(pa.large_binary(), lengths.size, buffers)
         return _joined(valid, value_numbers([texts]))
+    if types.is_null(kind):
+        return valid
     encoded = pa.chunked_array(arrays, kind).dictionary_encode(null_encoding="encode")
-    return np.concatenate(
-        [chunk.indices.to_numpy(zero_copy_only=False).astype(np.int64) for chunk in encoded.chunks]
-    )
+    indices = [chunk.indices.to_numpy(zero_copy_only=False).astype(np.int64) for chunk in encoded.chunks]
+    return np.concatenate([np.zeros(0, np.int64), *indices])
 
 
 def _mask(array: pa.Array) -> NDArray[np.bool_]:

@@ -99,7 +99,7 @@ def column_type(column: TypedColumn) -> Any:  # noqa: ANN401 - an Arrow type
     if column.fields:
         return pa.struct([(each.name, column_type(each)) for each in column.fields])
     kind = arrow_type(column.kind)
-    return pa.string() if kind is None else kind
+    return pa.string() if kind is None or pa.types.is_null(kind) else kind
 
 
 def arrow_column(column: TypedColumn, files: Sequence[AddFile]) -> Any:  # noqa: ANN401 - an Arrow array

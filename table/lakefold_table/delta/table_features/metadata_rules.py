@@ -21,7 +21,7 @@ from lakefold_table.delta.table_features.columns import (
 )
 from lakefold_table.delta.table_features.property_values import SHOWN, number_of, value_faults
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED
-from lakefold_table.delta.table_features.simple_types import is_simple
+from lakefold_table.delta.table_features.simple_types import NO_VALUES, is_simple
 from lakefold_table.delta.table_features.type_widening import unrecorded
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
@@ -45,12 +45,10 @@ DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 _UNMAPPED: Final = "none"
 _MOST_IDS: Final = 1 << 31
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
-_OTHER_TYPES: Final = NESTED | {"void", "null", "variant"}
+_OTHER_TYPES: Final = NESTED | {*NO_VALUES, "variant"}
 _IN_NO_NAME: Final = frozenset(" ,;{}()\n\t=")
 """The characters that names in data files can't have."""
 _SHOWN: Final = "".join(sorted(_IN_NO_NAME))
-NO_VALUES: Final = ("void", "null")
-"""The types of columns that are in no file."""
 _FOLLOW: Final = "send the metadata that Delta's protocol allows"
 _FILES: Final = "remove all files in the same proposal, and have it read the whole table"
 

@@ -62,7 +62,9 @@ SIMPLE: Final = frozenset(
         "timestamp_ntz",
     ]
 )
-"""The names of all simple types but decimals."""
+"""The names of all simple types but decimals, of those that have values."""
+NO_VALUES: Final = ("void", "null")
+"""The names of the type of a column that is always null, and in no data file."""
 
 
 @cache
@@ -82,4 +84,5 @@ def _arrow_types() -> Mapping[str, Any]:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", "UTC"),
         "timestamp_ntz": pa.timestamp("us"),
+        **dict.fromkeys(NO_VALUES, pa.null()),
     }

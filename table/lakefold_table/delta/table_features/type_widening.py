@@ -15,7 +15,7 @@ from lakefold_table.delta.table_features.simple_types import decimal_digits
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
@@ -27,7 +27,9 @@ _VERSION: Final = "tableVersion"
 WHOLE: Final = ("byte", "short", "integer", "long")
 """Whole numbers, each wider than those before."""
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-"""The digits before the point of a decimal that has all values of a whole number, as Delta has it."""
+"""The digits before the point of a decimal that a whole number may become, as delta-spark has it."""
+_FEWEST_DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+"""The digits before the point of a decimal that has all values of a whole number."""
 
 
 @value()
@@ -39,8 +41,11 @@ class TypeChange:
     path: str
 
 
-def is_wider(before: str, after: str) -> bool:
-    """Returns whether a type may become another one: all of its values are values of that one."""
+def is_wider(before: str, after: str, digits: Mapping[str, int] = _DIGITS) -> bool:
+    """Returns whether a type may become another one: all of its values are values of that one.
+
+    `digits`: how many a decimal needs before the point.
+    """
     if before in WHOLE and after in WHOLE:
         return WHOLE.index(before) < WHOLE.index(after)
     if after == "double":
@@ -50,7 +55,7 @@ def is_wider(before: str, after: str) -> bool:
     wide = _digits(after)
     if wide is None:
         return False
-    narrow = (_DIGITS[before], 0) if before in _DIGITS else _digits(before)
+    narrow = (digits[before], 0) if before in digits else _digits(before)
     return narrow is not None and narrow[0] <= wide[0] and narrow[1] <= wide[1] and before != after
 
 
@@ -61,7 +66,10 @@ def _digits(kind: str) -> tuple[int, int] | None:
 
 
 def changes_of(column: SchemaColumn) -> tuple[TypeChange, ...] | None:
-    """Returns the changes that a column lists, None if they are malformed or one is not to a wider type."""
+    """Returns the changes that a column lists, None if they are malformed or one is not to a wider type.
+
+    Other clients may have made a number a decimal of fewer digits than is proposed here.
+    """
     listed: Any = column.keys.get(CHANGES, ())
     if not isinstance(listed, list | tuple):
         return None
@@ -71,7 +79,7 @@ def changes_of(column: SchemaColumn) -> tuple[TypeChange, ...] | None:
         before, after, path = (each.get(name) for name in names) if isinstance(each, dict) else (None,) * 3
         if not isinstance(before, str) or not isinstance(after, str) or not isinstance(path, str | None):
             return None
-        if not is_wider(before, after):
+        if not is_wider(before, after, _FEWEST_DIGITS):
             return None
         changes.append(TypeChange(before, after, path or ""))
     return tuple(changes)

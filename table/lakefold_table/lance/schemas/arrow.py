@@ -75,8 +75,9 @@ def _check_name(name: str, before: Collection[str]) -> None:
     if "." in name:
         hint = "rename the column, or make it a field of a struct"
         raise InvalidError("the name of a column can't contain a dot", where=name, hint=hint)
-    if "`" in name:
-        message = "the name of a column can't contain a backtick, because no Lance client could read it"
+    if "`" in name or not name:
+        what = "contain a backtick" if name else "be empty"
+        message = f"the name of a column can't {what}, because no Lance client could read it"
         raise InvalidError(message, where=name, hint="rename the column")
     if name in before:
         raise InvalidError("two columns have this name", where=name, hint="rename one of them")

@@ -5,11 +5,13 @@ The committer never imports this module, since it needs Arrow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
+from lakefold_table.lance.schemas.schema import EXTENSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +45,11 @@ FIXED: dict[str, pa.DataType] = {
     **{f"time64:{unit}": pa.time64(unit) for unit in UNITS[2:]},
     **{f"duration:{unit}": pa.duration(unit) for unit in UNITS},
 }
+BFLOAT16: Final = "lance.bfloat16"
+"""The extension type of pylance's half-precision floats. Of items of vectors it is their logical type."""
+_BFLOAT16_ITEM: Final = pa.field(
+    "item", pa.binary(2), metadata={EXTENSION_NAME: BFLOAT16, "ARROW:extension:metadata": ""}
+)
 NAMES: dict[pa.DataType, str] = {
     **{kind: name for name, kind in FIXED.items()},
     pa.string_view(): "string",
@@ -72,7 +79,9 @@ def leaf_name(kind: pa.DataType, where: str) -> str:
     if pa.types.is_dictionary(kind):
         return _dictionary_name(kind, where)
     if pa.types.is_fixed_size_list(kind):
-        return f"fixed_size_list:{leaf_name(kind.value_type, where)}:{list_size(kind, where)}"
+        is_bfloat16 = complete_metadata(kind.value_field).get(EXTENSION_NAME.encode()) == BFLOAT16.encode()
+        item = BFLOAT16 if is_bfloat16 else leaf_name(kind.value_type, where)
+        return f"fixed_size_list:{item}:{list_size(kind, where)}"
     raise InvalidError(f"Lance can't store {kind}", where=where, hint="cast the column, or leave it out")
 
 
@@ -108,7 +117,9 @@ def _with_parameters(name: str, where: str) -> pa.DataType | None:
     kind, _, rest = name.partition(":")
     if kind == "fixed_size_list":
         inner, _, size = rest.rpartition(":")
-        return pa.list_(leaf_type(inner, where), int(size)) if size.isdecimal() and int(size) else None
+        if not size.isdecimal() or not int(size):
+            return None
+        return pa.list_(_BFLOAT16_ITEM if inner == BFLOAT16 else leaf_type(inner, where), int(size))
     make = PARAMETRIC.get(kind)
     try:
         return make(*rest.split(":")) if make else None
