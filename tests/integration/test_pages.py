@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,9 +21,6 @@ WITH_CODE = [page for page in pages() if any(block.is_run for block in page.bloc
 STOPPED = "query.stop()\nspark.stop()\n"
 """What ends the README's streaming query, which a person ends by leaving Python."""
 ENDS_BROKER = "lakefold down"
-SOME_TIME = re.compile(r"query[.]awaitTermination[(]\d+[)].*")
-SOME_BATCHES = "while (query.lastProgress or {'batchId': 0})['batchId'] < 3: query.awaitTermination(1)"
-"""Instead of the time that a person waits: the rest of the page needs some versions, but not so many."""
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def test_each_block_of_a_page_works(terminal: Terminal, page: Page) -> None:
     with PythonSession(terminal.folder, terminal.variables) as session:
         for block in page.blocks:
             if block.is_run and block.language == "python":
-                session.run(SOME_TIME.sub(SOME_BATCHES, block.text), f"{page.name}, line {block.line}")
+                session.run(block.text, f"{page.name}, line {block.line}")
             elif block.is_run:
                 if streams and ENDS_BROKER in block.text:
                     # A batch would wait for the broker.
