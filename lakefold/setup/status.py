@@ -58,10 +58,13 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     seen = seen_tables(settings.http_host, settings.http_port, timeout)
     parked = None if seen is None else seen["parked"]
     if as_json:
-        print_json({**_document(settings, cluster, waiting, tables), "parked": parked})
+        absent = None if seen is None else seen.get("absent_removals", [])
+        document = _document(settings, cluster, waiting, tables)
+        print_json({**document, "parked": parked, "absent_removals": absent})
     else:
         _show(settings, cluster, waiting, tables)
         _show_parked(settings, parked)
+        _show_absent_removals([] if seen is None else seen.get("absent_removals", []))
 
 
 def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
@@ -132,6 +135,15 @@ def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> Non
         print_line(f"  {table['reason']}")
         if table["hint"]:
             print_line(f"  {table['hint']}")
+
+
+def _show_absent_removals(removals: list[dict[str, Any]]) -> None:
+    for each in removals:
+        files, version = f"{each['files']:,} files that were not in the table", each["version"]
+        print_line(f"{each['table']}: version {version}, of another client, removed {files}")
+        print_line(
+            "  its rows may be there twice: compare it with the version before, and restore that if so"
+        )
 
 
 def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:

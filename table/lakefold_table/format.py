@@ -502,6 +502,9 @@ class Format(Protocol[S]):
         those before it.
         """
 
+    def absent_removals(self, state: S, foreign: S) -> Sequence[str]:
+        """Returns the files that another client's next version says it removes, and that `state` lacks."""
+
     def files_after(self, state: S, kept: object = None) -> FilesAfter:
         """Returns files that make it quicker to open the table, once this version is published.
 

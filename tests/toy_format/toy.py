@@ -298,6 +298,11 @@ class ToyFormat:
         del state, between
         return foreign
 
+    def absent_removals(self, state: ToyState, foreign: ToyState) -> Sequence[str]:
+        """Nothing: rows are in versions themselves."""
+        del state, foreign
+        return ()
+
     def files_after(self, state: ToyState, kept: object = None) -> FilesAfter:
         """A version's file has the whole table."""
         del state, kept

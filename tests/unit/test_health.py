@@ -162,6 +162,7 @@ def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixt
             "parked": [asdict(parked)],
             "waiting": [asdict(waiting)],
             "tables_waiting": 5,
+            "absent_removals": [],
             "visible": [[170_000_000, [0.25]]],
         }
         _show_parked(Settings(http_host=HOST, http_port=server.port), [asdict(parked)])

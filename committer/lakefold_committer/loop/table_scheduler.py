@@ -285,7 +285,10 @@ class TableScheduler:
     def _fold(self, table: TableWriter, batch: Batch) -> Prepared:
         """Folds a group, as a task."""
         started = self._runtime.now()
-        prepared = table.prepare(self._with_claims(batch.entries))
+        try:
+            prepared = table.prepare(self._with_claims(batch.entries))
+        finally:
+            self._metrics.note_absent_removals(table.absent_removals)
         seconds = self._runtime.now() - started
         self._metrics.fold_seconds.observe(seconds)
         self._traces.folded(prepared.group, seconds)
@@ -338,7 +341,8 @@ class TableScheduler:
             self._park(queue, PUT, result)
         elif isinstance(result, BaseException) or not result:
             queue.put_lost()
-            self._metrics.strays.inc(queue.writer.take_strays())
+            self._metrics.strays.inc(queue.writer.strays_removed)
+            queue.writer.strays_removed = 0
             if isinstance(result, BaseException):
                 self._failed(queue, PUT, result)
             if not queue.is_at_work:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.samples import Sample
 
+    from lakefold_committer.tables.absent_removals import AbsentRemovals
+
 FAST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 OUTCOMES = ("committed", "duplicate", "rejected", "invalid")
 CLAIM: Final = "claim"
@@ -59,6 +61,8 @@ BEHIND = "Entries dated over five minutes before an earlier entry of the log, or
 VISIBLE_STEP_S: Final = 10
 VISIBLE_STEPS: Final = 5
 """So many steps of time are kept for a console, which asks each half minute while no page is open."""
+MOST_REMOVALS: Final = 20
+"""So many versions of others that removed absent files are kept, for `lakefold status`."""
 MOST_SAMPLES: Final = 100
 """Of more versions in a step of time the seconds from the log to visible are not kept."""
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
@@ -151,6 +155,10 @@ GROUP_MEMBER = (
     "1 while this process is a member of the group that shares the partitions",
 )
 
+ABSENT_REMOVALS = (
+    "lakefold_absent_removals_total",
+    "Files that other clients removed although they were not in the table: rows may be there twice",
+)
 DOUBTFUL = (
     "lakefold_doubtful_duplicates_total",
     (
@@ -197,6 +205,8 @@ class Metrics:
         self.strays = self._counter(
             "lakefold_strays_removed_total", "Stray files (version files put too late) that were removed"
         )
+        self.absent_removals = self._counter(*ABSENT_REMOVALS)
+        self._absent_removals: deque[AbsentRemovals] = deque(maxlen=MOST_REMOVALS)
         self.manifest_bytes = self._counter(
             "lakefold_manifest_bytes_total", "Bytes of the manifests published"
         )
@@ -248,6 +258,12 @@ class Metrics:
         """Returns the tables that are parked now. For any thread."""
         return [table for _, status in self._gauges.statuses() for table in status.parked]
 
+    def note_absent_removals(self, removals: list[AbsentRemovals]) -> None:
+        """Counts these and takes them from the list. For any thread."""
+        while removals:
+            self._absent_removals.append(removals.pop(0))
+            self.absent_removals.inc(self._absent_removals[-1].files)
+
     def became_visible(self, seconds: float, now: float) -> None:
         """Counts a version that became visible `now`, so long after the log time of its oldest entry."""
         self.visible_seconds.observe(seconds)
@@ -256,6 +272,7 @@ class Metrics:
     def present_state(self) -> dict[str, Any]:
         """Returns what `/parked` serves: partitions, parked tables, and those for which entries wait.
 
+        `absent_removals`: the last versions of others that removed files which were not in their table.
         `visible`: for the last steps of `VISIBLE_STEP_S` since 1970, seconds from the log to visible.
         """
         statuses = self._gauges.statuses()
@@ -264,6 +281,7 @@ class Metrics:
             "parked": [asdict(table) for _, status in statuses for table in status.parked],
             "waiting": [asdict(table) for _, status in statuses for table in status.waiting],
             "tables_waiting": sum(status.tables_waiting for _, status in statuses),
+            "absent_removals": [asdict(each) for each in tuple(self._absent_removals)],
             "visible": self._delays.steps(),
         }
 

@@ -21,6 +21,7 @@ from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
+from lakefold_committer.tables.absent_removals import AbsentRemovals, absent_removals
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_committer.tables.refs import record_branch, write_tags, write_tags_again
@@ -128,6 +129,7 @@ class TableWriter:
         self._is_branch_recorded = False
         self._kept_of_files: object = None
         self.strays_removed = 0
+        self.absent_removals: list[AbsentRemovals] = []
 
     @property
     def table(self) -> FoldedTable:
@@ -458,11 +460,6 @@ class TableWriter:
         newest = self._previews.stored(self._confirmed.uri, self._confirmed.marks.version)
         return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
 
-    def take_strays(self) -> int:
-        """Returns how many files this committer put too late and removed, and counts from 0 again."""
-        removed, self.strays_removed = self.strays_removed, 0
-        return removed
-
     def _publish(
         self, publication: Publication, after: FoldedTable, sure: Callable[[], None] | None
     ) -> Published:
@@ -552,6 +549,8 @@ class TableWriter:
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
             followed = self._format.follow_foreign(table.state, state) if table.state is not None else state
+            absent = self._format.absent_removals(table.state, state) if table.state is not None else ()
+            self.absent_removals += absent_removals(table.uri, version, absent)
             return replace(table, state=followed, marks=after_foreign(table.marks, state))
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)

@@ -164,6 +164,13 @@ class DeltaFormat:
             history.append(footprint)
         return replace(foreign, history=tuple(history[-HISTORY:]))
 
+    def absent_removals(self, state: DeltaState, foreign: DeltaState) -> tuple[str, ...]:
+        """Returns the paths of such files: they are not in the table, or have another deletion vector."""
+        if state.snapshot is None or not foreign.history or foreign.history[-1].version != state.version + 1:
+            return ()
+        present = ((each, state.snapshot.files.get(each.path)) for each in foreign.history[-1].removals)
+        return tuple(each.path for each, file in present if file is None or file.key != each.key)
+
     def files_after(self, state: DeltaState, kept: object = None) -> FilesAfter:
         """Returns the checkpoint of the version, if it should have one, its checksum file, and the hint."""
         snapshot = state.snapshot

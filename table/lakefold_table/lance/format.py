@@ -217,6 +217,11 @@ class LanceFormat:
         files = state.files.followed_by_foreign(state.fragments, foreign.fragments, foreign.head.base_paths)
         return replace(foreign, history=history, files=files)
 
+    def absent_removals(self, state: LanceState, foreign: LanceState) -> tuple[str, ...]:
+        """Returns nothing: a version of Lance's names the fragments that it has, so none is there twice."""
+        del state, foreign
+        return ()
+
     def files_after(self, state: LanceState, kept: object = None) -> FilesAfter:
         """Returns none: a version's file has the whole table."""
         del state, kept
