@@ -22,6 +22,7 @@ from lakefold_table.lance.indexing.indices import (
     without_fragments,
     without_idle,
 )
+from lakefold_table.lance.indexing.retired_reuse import is_outdated, without_reuse
 from lakefold_table.lance.indexing.reuse import needs_of_section, remapped, rewritten_by
 
 FRAGMENTS = 6
@@ -69,6 +70,37 @@ def test_what_is_covered_after_compactions_is_known(covers: set[int], data: st.D
     for fragment in covered(after) & rows.keys():
         assert rows[fragment] <= known
     assert remapped(Manifest(), [reported, after], nothing)[1] is after
+
+
+@given(data=st.data())
+def test_a_reuse_index_is_outdated_if_others_moved_rows_that_it_leads_to(data: st.DataObject) -> None:
+    """Some compactions are recorded and some are not; then no index covers what one of them has written."""
+    live, fresh, lost = set(range(FRAGMENTS)), FRAGMENTS, False
+    recorded: list[FragmentReuseIndexDetails.Version] = []
+    leads_to = set[int]()
+    for number in range(data.draw(st.integers(0, 5), "compactions")):
+        old = data.draw(st.sets(st.sampled_from(sorted(live)), min_size=1), "old")
+        live = live - old | {fresh}
+        if data.draw(st.booleans(), "recorded"):
+            version = FragmentReuseIndexDetails.Version(dataset_version=number + 2)
+            group = version.groups.add()
+            for each in sorted(old):
+                group.old_fragments.add(id=each)
+            group.new_fragments.add(id=fresh)
+            recorded.append(version)
+            leads_to = leads_to - old | {fresh}
+        else:
+            lost = lost or not leads_to.isdisjoint(old)
+        fresh += 1
+    assert is_outdated(recorded, live.intersection) is lost
+    reuse = rewritten_by(IndexMetadata(uuid=UUID(uuid=bytes(16)), name=FRAGMENT_REUSE), recorded)
+    covers = data.draw(st.sets(st.integers(0, fresh)), "covers")
+    unknown = IndexMetadata(name="j", fields=[1])
+    after = without_reuse([reuse, index(covers), unknown], recorded)
+    written = [fragment.id for version in recorded for fragment in version.groups[0].new_fragments]
+    assert [each.name for each in after] == ["i", "j"]
+    assert covered(after[0]) == {each for each in covers if each < min(written, default=fresh + 1)}
+    assert covered(after[1]) == set()
 
 
 @given(st.lists(st.tuples(st.sets(IDS), st.sets(IDS, max_size=2)), max_size=5), st.sets(IDS), st.sets(IDS))

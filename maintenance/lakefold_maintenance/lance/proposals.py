@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_maintenance.lance.survey import lance_state
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_reader.lance.scan.sound_indices import reuse_versions, stored_indices
-from lakefold_table.lance.indexing.retired_reuse import without_reuse
+from lakefold_reader.lance.scan.sound_indices import indices_without_reuse, stored_indices
 from lakefold_table.lance.indexing.reuse import reuse_index
 from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 
@@ -49,11 +48,11 @@ def without_reuse_index(survey: TableSurvey) -> Envelope | None:
     reuse = reuse_index(indices)
     if reuse is None:
         return None
-    versions = reuse_versions(state, reuse, survey.source.content)
     envelope = _begin(survey)
     create = envelope.lance.create_index
     create.removed_indices.append(reuse)
-    after = {index.uuid.uuid: index for index in without_reuse(indices, versions)}
+    sound = indices_without_reuse(state, survey.source.content)
+    after = {index.uuid.uuid: index for index in sound}
     for index in indices:
         changed = after.get(index.uuid.uuid, index)
         if changed is not index:

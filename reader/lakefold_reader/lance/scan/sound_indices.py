@@ -19,11 +19,7 @@ from lakefold_table.lance.indexing.reuse import remapped, reuse_index, versions_
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.indexing.reuse import Version
     from lakefold_table.lance.state import LanceState
 
 
@@ -39,9 +35,17 @@ def stored_indices(state: LanceState) -> Indices:
         raise DamagedError(f"the index section can't be decoded: {error}") from error
 
 
-def reuse_versions(state: LanceState, reuse: IndexMetadata, content: Content) -> Sequence[Version]:
-    """Returns what the fragment-reuse index records of each compaction. Raises `DamagedError`."""
-    return versions_of(state.head, reuse, _or_none(content))
+def indices_without_reuse(state: LanceState, content: Content) -> Indices:
+    """Returns the indices as they are without the fragment-reuse index (decision 0116).
+
+    Raises `DamagedError` if that can't be read.
+    """
+    stored = stored_indices(state)
+    reuse = reuse_index(stored)
+    if reuse is None:
+        return stored
+    versions = versions_of(state.head, reuse, _or_none(content))
+    return without_reuse(remapped(state.head, stored, _or_none(content)), versions)
 
 
 def sound_indices(state: LanceState, content: Content) -> Indices:
@@ -53,9 +57,9 @@ def sound_indices(state: LanceState, content: Content) -> Indices:
     reuse = reuse_index(stored)
     if reuse is None:
         return stored
-    versions = reuse_versions(state, reuse, content)
+    versions = versions_of(state.head, reuse, _or_none(content))
     if is_outdated(versions, state.fragments.taken) and not has_stable_row_ids(state.head):
-        return without_reuse(stored, versions)
+        return indices_without_reuse(state, content)
     return remapped(state.head, stored, _or_none(content))
 
 
