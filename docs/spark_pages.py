@@ -334,7 +334,8 @@ batch has keep their values; if some events have a column, it becomes null in th
   change, in columns of texts, JSON and bytes. Such a row gets the value that an earlier event of the batch
   has, if that event is newer than the row in the table, or else keeps the one that it has in the table. So
   have the connector send a snapshot first: a row that the table lacks is inserted with the text as it is.
-  Another `unavailable.value.placeholder`, and such elements of arrays, are not recognised: with
+  Inside of a list, struct or map it makes the event a bad row.
+  Another `unavailable.value.placeholder` is not recognised: with
   `REPLICA IDENTITY FULL` the events have all values.
 - **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
   `_commit_version` unless `orderBy` is given.

@@ -255,6 +255,59 @@ def test_a_value_that_is_not_known_stays_as_it_came_and_a_feed_has_all_values(fo
     assert (names(folding)[1], names(folding)[9]) == (UNCHANGED, UNCHANGED)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.string()), [UNCHANGED]),
+        (pa.list_(pa.binary()), [UNCHANGED.encode()]),
+        (pa.list_(pa.int32()), list(UNCHANGED.encode())),
+        (pa.list_(pa.int64()), list(UNCHANGED.encode())),
+        (pa.struct({"a": pa.struct({"b": pa.string()})}), {"a": {"b": UNCHANGED}}),
+        (pa.struct({"a": pa.list_(pa.string())}), {"a": ["x", UNCHANGED]}),
+    ],
+)
+def test_a_value_that_is_left_out_inside_of_another_is_a_bad_row(
+    tmp_path: Path, kind: pa.DataType, value: object
+) -> None:
+    schema = pa.schema({"id": pa.int64(), "v": kind})
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    rows = pa.Table.from_pylist([{"id": 1, "v": value}, {"id": 2, "v": None}], schema)
+    events = rows.append_column("op", pa.array(["u", "u"]))
+    error = refusal(folding, events, change_format("id", operation_column="op"))
+    assert (error.rows, error.columns) == (1, ("v",))
+    assert "leaves out a value inside" in error.message
+    feed = rows.append_column("_change_type", pa.array(["insert"] * 2))
+    put(
+        folding,
+        feed.append_column("_commit_version", pa.array([1, 1])),
+        change_format("id", envelope="delta"),
+    )
+    assert len(folding.rows()) == 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "digits", "nanoseconds"),
+    [("ns", "0000071", 7100), ("ns", "000007123", 7123), ("us", "000007000", 7000), ("us", "000007", 7000)],
+)
+def test_a_zoned_timestamp_has_up_to_nine_digits(
+    tmp_path: Path, unit: str, digits: str, nanoseconds: int
+) -> None:
+    schema = pa.schema({"id": pa.int64(), "at": pa.timestamp(unit, "UTC")})
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    format_ = change_format("id", envelope="debezium", debezium_types={"at": "ZonedTimestamp"})
+
+    def at(digits: str, number: int) -> pa.Table:
+        return messages({"op": "c", "after": {"id": number, "at": f"1970-01-01T00:00:00.{digits}Z"}})
+
+    put(folding, at(digits, 1), format_)
+    (stored,) = lance.dataset(str(folding.path)).to_table()["at"].cast(pa.timestamp("ns", "UTC"))
+    assert stored.value == nanoseconds
+    if unit == "us":
+        assert "at" in refusal(folding, at("000007123", 2), format_).columns
+
+
 def test_messages_may_have_their_schema_beside_them(folding: Folding) -> None:
     schema = {"type": "struct", "fields": [{"field": "op", "type": "string", "optional": False}]}
     batch = messages(

@@ -30,6 +30,8 @@ DIGITS: Final = 38
 BYTES: Final = "Bytes"
 """The type of bytes, which JSON has as base64. In a schema it has no name."""
 _NAME: Final = re.compile(r"\s*([\w.]+)\s*(?:\(\s*(\d+)\s*\))?\s*")
+_ZEROS: Final = r"(\.[0-9]{6})0+"
+_NANOSECONDS: Final = r"\.[0-9]{7}"
 _DAY: Final = 86_400
 _INSTANTS: Final = frozenset({"Timestamp", "MicroTimestamp", "NanoTimestamp"})
 
@@ -188,7 +190,10 @@ def _times(kind: pa.DataType, second: int) -> Callable[[pa.Array, DebeziumType],
 
 
 def _zoned(column: pa.Array, _: DebeziumType) -> pa.Array:
-    return column.cast(pa.timestamp("us", "UTC"))
+    """Returns instants of texts, in nanoseconds if one has more than six digits of a second."""
+    texts = pc.replace_substring_regex(column, _ZEROS, r"\1")
+    is_fine = pc.any(pc.match_substring_regex(texts, _NANOSECONDS)).as_py()
+    return texts.cast(pa.timestamp("ns" if is_fine else "us", "UTC"))
 
 
 def _decimals(column: pa.Array, kind: DebeziumType) -> pa.Array:

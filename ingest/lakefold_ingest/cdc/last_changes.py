@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import RANK, Events, is_text, mask
-from lakefold_ingest.cdc.unchanged import UNCHANGED, UNCHANGED_JSON, left_out
+from lakefold_ingest.cdc.unchanged import UNCHANGED, UNCHANGED_JSON, left_out, left_out_inside
 from lakefold_ingest.merge.batch_keys import (
     ABSENT,
     BatchKeys,
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.row_changes import FoundRows
 
     Indices = NDArray[np.int64]
+
+_LEFT_OUT = (
+    "the event leaves out a value inside of a list, struct or map that did not change "
+    "(PostgreSQL sends all values with REPLICA IDENTITY FULL)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +257,8 @@ def _check(
         rows = chosen if field.name in keys else dated if field.name in kept else written
         column = events.rows.column(field.name).take(pa.array(rows)).combine_chunks()
         check_values(column, events.batch_rows(rows), field, faults)
+        if RANK not in events.order.column_names:
+            faults.add(events.batch_rows(rows[left_out_inside(column)]), field.name, _LEFT_OUT)
     named = events.rows.select(keys).take(pa.array(chosen))
     note_empty_keys(named, keys, columns, events.batch_rows(chosen), faults)
 
