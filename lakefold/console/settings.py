@@ -45,6 +45,8 @@ _LOGIN_IN_URI = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 
 SHARED: Final = "shared"
 """The value of `partitions` if processes divide the partitions among themselves."""
+ALL: Final = "all"
+"""The value of `partitions` if one process folds all of them."""
 
 MOST_PARTITIONS: Final = 100_000
 """A range has at most this many partitions. Each one is a thread, and a topic has far fewer."""
@@ -62,8 +64,8 @@ Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 class Settings(BaseModel):
     """The settings of a process. `read_settings` creates them; their printed form hides secrets.
 
-    Sizes are in bytes, times in seconds. `partitions` is None for all of them, or numbers, or one of the
-    texts `shared` and `ordinal/N`.
+    Sizes are in bytes, times in seconds. `partitions` is numbers, or one of the texts `shared`, `all` and
+    `ordinal/N`, or None if it is not given.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,7 +86,8 @@ class Settings(BaseModel):
     partitions: tuple[Annotated[int, Field(ge=0)], ...] | str | None = Field(
         None,
         description="the partitions that this process folds: a list such as 0,2,4-7; or ordinal/N, every "
-        "N-th one from its ordinal on; or shared, those that its consumer group assigns to it [default: all]",
+        "N-th one from its ordinal on; or all, which ends other committers of the group; or shared, those that "
+        "its consumer group assigns to it [default: shared]",
     )
     ordinal: int | None = Field(
         None,
@@ -199,12 +202,12 @@ class Settings(BaseModel):
 
         Returns the numbers sorted, without repetition; other texts unchanged.
         """
-        if not isinstance(value, str) or value == SHARED or _BY_ORDINAL.fullmatch(value):
+        if not isinstance(value, str) or value in {SHARED, ALL} or _BY_ORDINAL.fullmatch(value):
             return value
         numbers: set[int] = set()
         for part in _words(value):
             if not (match := re.fullmatch(r"(\d+)(?:-(\d+))?", part)):
-                message = f"{part!r} is not a partition, nor a range such as 4-7, nor ordinal/N, nor shared"
+                message = f"{part!r} is not a partition, nor a range such as 4-7, nor ordinal/N, all or shared"
                 raise ValueError(message)
             numbers.update(_range(part, int(match[1]), int(match[2] or match[1])))
         return tuple(sorted(numbers)) or None

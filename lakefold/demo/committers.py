@@ -66,6 +66,8 @@ class Committers:
         self._ready, self._checked_at = False, 0.0
         arguments = ["committer", "--bootstrap-servers", self._bootstrap_servers]
         arguments += ["--root", str(self._folder.root), "--http-port", str(self.port)]
+        # The next one doesn't wait until the session of a killed one has timed out.
+        arguments += ["--partitions", "all"]
         log = self._folder.logs / f"committer-{self._number}.log"
         return Child("committer", "lakefold", arguments, log=log, scratch=self._folder.scratch)
 

@@ -16,7 +16,7 @@ import click
 from lakefold.console.http_port import open_port
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json
-from lakefold.console.settings import SHARED, Settings
+from lakefold.console.settings import ALL, SHARED, Settings
 from lakefold.errors import SettingError
 from lakefold_table.errors import GapError, OptionName
 
@@ -60,7 +60,7 @@ WORK = (
 @verb(
     "lakefold committer --root /data/tables",
     "lakefold committer --until-caught-up --http-port 0",
-    "lakefold committer --partitions shared",
+    "lakefold committer --partitions all",
     "lakefold committer --accept-new-log",
     "lakefold committer --config committer.toml --print-config",
 )
@@ -95,10 +95,11 @@ def command(
     """Fold proposals into their tables in the order of the log, and report the outcome of each proposal.
 
     Proposals that wait together share a new version of their table. The committer continues where the last
-    committer stopped, according to the tables and the committed offset of the consumer group. The newest
-    committer of a group wins: an older committer on the same partitions stops with exit code 5. With
-    `--partitions shared` any number of committers divide the partitions among themselves. The partitions are
-    assigned again when a committer starts or stops; a committer without a partition waits.
+    committer stopped, according to the tables and the committed offset of the consumer group. Any number of
+    committers of a group divide the partitions among themselves. The partitions are assigned again when a
+    committer starts or stops; a committer without a partition waits. A committer whose partitions are named,
+    or that folds all of them (`--partitions all`), takes them from the others: an older committer on the same
+    partitions stops with exit code 5.
 
     SIGTERM or Ctrl-C finishes the group in flight and exits. While a broker or a store can't be reached, the
     committer keeps trying, and /readyz says why it isn't ready. A root that can't be used does not delay the
@@ -111,6 +112,8 @@ def command(
     if print_config:
         print_json(settings.in_force().printable())
         return
+    if until_caught_up and settings.partitions is None:
+        settings = settings.model_copy(update={"partitions": ALL})
     if until_caught_up and shares(settings):
         message = "it can't be used with --partitions shared, because the assigned partitions may change"
         hint = "name the partitions, as in --partitions 0,1"
@@ -208,16 +211,16 @@ def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:
 
 def shares(settings: Settings) -> bool:
     """Returns whether processes divide the partitions among themselves by a consumer group."""
-    return settings.partitions == SHARED
+    return settings.partitions in {None, SHARED}
 
 
 def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | PartitionShare | None:
-    """Returns the partitions that only this process folds, or None for all of them.
+    """Returns the partitions that only this process folds; None for all of them, or if they are shared.
 
     Raises `SettingError` if the setting is `ordinal/N` and this process has no ordinal, or one of N or more.
     """
     partitions = settings.partitions
-    if not isinstance(partitions, str) or partitions == SHARED:
+    if not isinstance(partitions, str) or partitions in {SHARED, ALL}:
         return None if isinstance(partitions, str) else partitions
     from lakefold_committer.process.ordinals import PartitionShare
 

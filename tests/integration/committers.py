@@ -100,6 +100,9 @@ def committer_arguments(bootstrap: str, names: TopicNames, root: Path | str) -> 
         names.group,
         "--root",
         str(root),
+        # A killed committer is followed at once, not after its session in the group.
+        "--partitions",
+        "all",
     ]
 
 

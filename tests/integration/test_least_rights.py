@@ -69,11 +69,12 @@ ELSEWHERE: Final = "/nowhere/elsewhere"
 """A table that lies below no root of the committers."""
 ROLES: Final = documented(NAMES)
 TOPICS: Final = Topics(NAMES.transactions, NAMES.outcomes, NAMES.dead_letters)
-SHARING: Final = "committer with --partitions shared"
+SHARING: Final = "committer"
+ALONE: Final = "committer with --partitions all, or named ones"
 MAKER: Final = Role(
     "maker",
     (
-        *documented(MADE)["committer"].rights,
+        *documented(MADE)[ALONE].rights,
         *on_topics("Create", MADE.transactions, MADE.outcomes, MADE.dead_letters),
     ),
 )
@@ -81,7 +82,7 @@ MAKER: Final = Role(
 
 def lacking() -> Iterator[tuple[Role, Right]]:
     """Each role with each of its rights; of a committer that shares what others don't need."""
-    common = ROLES["committer"].rights
+    common = ROLES[ALONE].rights
     for role in ROLES.values():
         for right in role.rights:
             if role.name != SHARING or right not in common:
@@ -91,8 +92,8 @@ def lacking() -> Iterator[tuple[Role, Right]]:
 LACKING: Final = list(lacking())
 GROUP: Final = Right("Read", "group", NAMES.group)
 SEEING: Final = replace(
-    ROLES["committer"].without(GROUP),
-    rights=(*ROLES["committer"].without(GROUP).rights, *on_group("Describe", NAMES.group)),
+    ROLES[ALONE].without(GROUP),
+    rights=(*ROLES[ALONE].without(GROUP).rights, *on_group("Describe", NAMES.group)),
 )
 """A committer that may look at its group's offset, and not move it."""
 USERS: Final[Mapping[Role, str]] = {
@@ -387,7 +388,7 @@ def is_asked(overview: dict[str, Any]) -> bool:
 
 
 ACTS: Final[Mapping[str, Callable[[Scene, str], Done]]] = {
-    "committer": commit,
+    ALONE: commit,
     SHARING: share,
     "writer (lakefold propose)": propose,
     'Spark\'s sink with wait="log"': lambda scene, user: sink(scene, user, "log"),

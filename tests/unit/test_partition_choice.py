@@ -13,15 +13,19 @@ from lakefold_committer.process.ordinals import PartitionShare
 
 def test_lists_and_all_stay_what_they_are() -> None:
     assert fixed(read_settings({"partitions": "0,2-3"}), "host-1") == (0, 2, 3)
-    assert fixed(read_settings({}), "host-1") is None
-    assert not shares(read_settings({}))
+    for text, numbers in (("0,2", (0, 2)), ("all", None)):
+        settings = read_settings({"partitions": text})
+        assert fixed(settings, "host-1") == numbers
+        assert not shares(settings)
 
 
-def test_what_is_shared_is_nobodys_beforehand() -> None:
-    settings = read_settings({"partitions": "shared"})
+@pytest.mark.parametrize("given", [{}, {"partitions": ""}, {"partitions": "shared"}], ids=str)
+def test_what_is_shared_is_nobodys_beforehand(given: dict[str, str]) -> None:
+    """So a second committer doesn't end the first one, unless it says that it wants all partitions."""
+    settings = read_settings(given)
     assert shares(settings)
     assert fixed(settings, "host-1") is None
-    assert settings.printable()["partitions"] == "shared"
+    assert settings.printable()["partitions"] == (given.get("partitions") or None)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ def test_an_ordinal_beyond_the_number_of_processes_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["ordinal/0", "ordinal", "ordinal/x", "share", "0,shared"])
 def test_what_is_neither_is_named(text: str) -> None:
-    with pytest.raises(SettingError, match=r"not a partition, nor a range .*nor ordinal/N, nor shared"):
+    with pytest.raises(SettingError, match=r"not a partition, nor a range .*nor ordinal/N, all or shared"):
         read_settings({"partitions": text})
 
 
