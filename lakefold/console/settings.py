@@ -86,8 +86,8 @@ class Settings(BaseModel):
     partitions: tuple[Annotated[int, Field(ge=0)], ...] | str | None = Field(
         None,
         description="the partitions that this process folds: a list such as 0,2,4-7; or ordinal/N, every "
-        "N-th one from its ordinal on; or all, which ends other committers of the group; or shared, those that "
-        "its consumer group assigns to it [default: shared]",
+        "N-th one from its ordinal on; or all, which ends other committers of the group; or shared, those "
+        "that its consumer group assigns to it [default: shared]",
     )
     ordinal: int | None = Field(
         None,
@@ -207,7 +207,7 @@ class Settings(BaseModel):
         numbers: set[int] = set()
         for part in _words(value):
             if not (match := re.fullmatch(r"(\d+)(?:-(\d+))?", part)):
-                message = f"{part!r} is not a partition, nor a range such as 4-7, nor ordinal/N, all or shared"
+                message = f"{part!r} is not a partition, a range such as 4-7, ordinal/N, all or shared"
                 raise ValueError(message)
             numbers.update(_range(part, int(match[1]), int(match[2] or match[1])))
         return tuple(sorted(numbers)) or None

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
@@ -40,8 +41,8 @@ PORT: Final = 8081
 @click.option(
     "--token",
     envvar="LAKEFOLD_CONSOLE_TOKEN",
-    help="A text that a client has to know: the printed address has it, programs send it as a bearer token. "
-    "Set it by the environment, because every user of the machine can see flags.  "
+    help="A text that a client has to know: in a browser as ?token=…, for programs as a bearer token. "
+    "Set it by the environment, because every user of the machine can see flags. Then it is not printed.  "
     "[env: LAKEFOLD_CONSOLE_TOKEN]",
 )
 @json_option
@@ -74,16 +75,21 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
             hint = "give another --port, or 0 for any free one; --host must be an address of this machine"
             raise SettingError(message, where="--port", hint=hint) from error
         with server:
-            _print_address(host, server.port, token, as_json=as_json)
+            source = click.get_current_context().get_parameter_source("token")
+            is_typed = source is ParameterSource.COMMANDLINE
+            _print_address(host, server.port, token, as_json=as_json, shows_token=is_typed)
             stopped.wait()
 
 
-def _print_address(host: str, port: int, token: str, *, as_json: bool) -> None:
+def _print_address(host: str, port: int, token: str, *, as_json: bool, shows_token: bool) -> None:
+    """Prints the address; with the token only if it was typed, since output may be kept in logs."""
     from urllib.parse import quote
 
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
-    url = f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
+    url = f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token and shows_token else "")
     if as_json:
         print_json({"url": url, "host": host, "port": port})
     else:
         print_line(f"the console is at {url}")
+        if token and not shows_token:
+            print_line("add ?token= and the token, which is not shown because it is a setting")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import time
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -68,6 +69,8 @@ HEADERS: Final = {
 KEEP_ALIVE_S: Final = 10.0
 MIN_PAUSE_S: Final = 1.0
 """The least seconds between two events of a stream, so that a page is updated seldom if the log is busy."""
+_LOOK_S: Final = 0.25
+"""How often a stream looks whether its client is gone."""
 MOST_CHANGED: Final = 100
 _LARGEST: Final = 2**63 - 1
 
@@ -124,7 +127,7 @@ class ConsoleSite(Closing):
                 return self._with_cookie(request)
             return _text(HTTPStatus.UNAUTHORIZED, "open the address with its token, as it was printed")
         if request.path == "/api/events":
-            return _answer(self._events(), "text/event-stream")
+            return _answer(self._events(request.is_gone), "text/event-stream")
         document = self._documents.get(request.path)
         if document is not None:
             self._cluster.touch()
@@ -216,14 +219,19 @@ class ConsoleSite(Closing):
             raise InvalidError("there is no such table below the roots of this console", where="uri")
         return uri
 
-    def _events(self) -> Iterator[bytes]:
-        """Yields an event when something has changed: what to fetch again, not the content."""
+    def _events(self, is_gone: Callable[[], bool]) -> Iterator[bytes]:
+        """Yields an event when something has changed: what to fetch again, not the content.
+
+        It ends soon after the client is gone, so that no thread waits for what nobody reads.
+        """
         sequence = 0
         previous: dict[str, Any] = {}
         yield b"retry: 2000\n\n"
         while not self._activity.is_closed:
             self._cluster.touch()
-            before, sequence = sequence, self._activity.wait(sequence, KEEP_ALIVE_S if previous else 0)
+            before, sequence = sequence, self._next(sequence, is_gone, KEEP_ALIVE_S if previous else 0)
+            if is_gone():
+                return
             changed = self._activity.changed_since(before, MOST_CHANGED)
             event = {
                 "tables": changed,
@@ -236,6 +244,15 @@ class ConsoleSite(Closing):
                 yield f"data: {json.dumps(event)}\n\n".encode()
             previous = event
             self._activity.pause(MIN_PAUSE_S)
+
+    def _next(self, sequence: int, is_gone: Callable[[], bool], timeout_s: float) -> int:
+        """Waits as `Activity.wait` does, or until the client is gone."""
+        until = time.monotonic() + timeout_s
+        while True:
+            left_s = max(until - time.monotonic(), 0)
+            newest = self._activity.wait(sequence, min(left_s, _LOOK_S))
+            if newest > sequence or left_s == 0 or self._activity.is_closed or is_gone():
+                return newest
 
 
 def _host_of(request: WebRequest) -> str:

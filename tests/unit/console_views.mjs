@@ -46,6 +46,7 @@ const made = {
   overview: [views.overviewCards(given.overview), views.committerChanges(given.overview.committer)],
   uncounted: [...views.problems(given.uncounted).map((text) => new Text(text)), views.overviewCards(given.uncounted)],
   shared: [views.overviewCards(given.shared), ...views.log(given.shared)],
+  elsewhere: [views.overviewCards(given.elsewhere)],
   alone: views.log(given.alone),
   kept: [views.kept(given.kept)],
   tables: [views.tableList(given.tables, new Set([given.tables.tables[0].table]))],
@@ -72,6 +73,7 @@ for (const [name, parts] of Object.entries(made)) {
     tags: [...new Set(elements.map((element) => element.tag))],
     attributes: [...new Set(elements.flatMap((element) => Object.keys(element.attributes)))],
     labels: elements.filter((element) => "aria-label" in element.attributes).map((element) => element.attributes["aria-label"]),
+    classes: elements.filter((element) => "class" in element.attributes).map((element) => element.attributes.class),
     links: elements.filter((element) => "href" in element.attributes).map((element) => element.attributes.href),
   };
 }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,8 +21,8 @@ from structlog.testing import capture_logs
 from lakefold import cli
 from lakefold.console.settings import Settings
 from lakefold.web.loopback import is_loopback
-from lakefold.web.site import ASSETS, ConsoleSite
-from lakefold_committer.observability.web_server import WebServer
+from lakefold.web.site import ASSETS, KEEP_ALIVE_S, ConsoleSite
+from lakefold_committer.observability.web_server import MAX_CONNECTIONS, WebServer
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from tests.tables import Folded
@@ -54,6 +57,11 @@ class Site:
     def __init__(self, settings: Settings, token: str = "", host: str = "127.0.0.1") -> None:
         self._site = ConsoleSite(settings, host, token)
         self._server = WebServer("127.0.0.1", 0, self._site.respond, "console")
+
+    @property
+    def port(self) -> int:
+        """The port of the page."""
+        return self._server.port
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body."""
@@ -250,6 +258,42 @@ def test_a_token_is_required_and_kept_in_a_cookie(root: Path) -> None:
         site.close()
 
 
+def test_a_closed_stream_keeps_no_thread(root: Path) -> None:
+    """Also while nothing changes: the streams of closed pages end at once, and their threads with them."""
+    site = Site(settings_for(root))
+    try:
+        site.json("/api/overview")
+        before = threading.active_count()
+        most = 0
+        for _ in range(8 * MAX_CONNECTIONS):
+            with socket.create_connection(("127.0.0.1", site.port), ANSWER_SECONDS) as stream:
+                stream.sendall(f"GET /api/events HTTP/1.0\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
+                stream.recv(1)
+            most = max(most, threading.active_count() - before)
+        assert most <= 2 * MAX_CONNECTIONS
+        until(lambda: threading.active_count() <= before, "the threads' end", seconds=KEEP_ALIVE_S / 2)
+    finally:
+        site.close()
+
+
+@pytest.mark.parametrize("source", ["environment", "flag"])
+def test_a_token_is_printed_only_if_it_was_typed(source: str, root: Path) -> None:
+    """What is printed may be kept in logs."""
+    given = ["console", "--port", "0", "--root", str(root), "--bootstrap-servers", "127.0.0.1:1"]
+    typed = ["--token", "hunter2"] if source == "flag" else []
+    set_before = {"LAKEFOLD_CONSOLE_TOKEN": "hunter2"} if source == "environment" else {}
+    command = [sys.executable, "-m", "lakefold", *given, *typed]
+    pipe = subprocess.PIPE
+    environment = os.environ | set_before
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+        output, errors = process.communicate(timeout=60)
+    assert first.startswith("the console is at http://127.0.0.1:")
+    assert ("hunter2" in first + output + errors) is (source == "flag")
+
+
 def test_a_page_that_other_machines_read_without_a_token_is_logged(root: Path) -> None:
     def logged(host: str, token: str = "") -> list[str]:
         with capture_logs() as lines:
@@ -358,6 +402,14 @@ def shared(committer: dict[str, Any]) -> dict[str, Any]:
     return {"members": [asked, other], "committer": committer | {"name": HOSTILE}}
 
 
+def elsewhere(overview: dict[str, Any]) -> dict[str, Any]:
+    """What the page shows if committers share the partitions, and none is at the address that is asked."""
+    silent = overview["committer"] | {"problem": "no committer answers at 127.0.0.1:8080", "parked": []}
+    del silent["ready"]
+    healthy = {"lag": 0, "dead_letters": 0, "dead_letters_problem": ""}
+    return overview | healthy | {"members": shared({})["members"], "committer": silent}
+
+
 def alone(overview: dict[str, Any], partition: dict[str, Any]) -> dict[str, Any]:
     """What the page shows of the log if the committers don't share the partitions."""
     unknown = partition | {"committer": "", "committer_name": ""}
@@ -392,6 +444,11 @@ def check_committers(made: dict[str, Any]) -> None:
     assert f"{HOSTILE}:0 (took it over last)" in own
     assert f"{HOSTILE}:0 2 unknown: not asked here {HOSTILE}:1 1, 3 not ready" in own
     assert "took over last" not in made["shared"]["text"]
+    # Committers of a group work, also if none of them answers at the one address that is asked.
+    elsewhere = " ".join(made["elsewhere"]["text"].split())
+    assert "2 committers share the partitions, and no committer answers" in elsewhere
+    assert "not asked committer at" in elsewhere
+    assert "rejected" not in made["elsewhere"]["classes"]
     log = " ".join(made["shared"]["text"].split())
     assert f"{HOSTILE} 10.0.0.7 0 not ready" in log
     assert "pod-1 10.0.0.8 none, it stands by unknown: not asked here" in log
@@ -439,6 +496,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         "overview": overview,
         "alone": alone(overview, partition),
         "shared": overview | shared(overview["committer"]),
+        "elsewhere": elsewhere(overview),
         "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},
         "tables": tables,
         "table": table,

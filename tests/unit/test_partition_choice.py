@@ -58,7 +58,7 @@ def test_an_ordinal_beyond_the_number_of_processes_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["ordinal/0", "ordinal", "ordinal/x", "share", "0,shared"])
 def test_what_is_neither_is_named(text: str) -> None:
-    with pytest.raises(SettingError, match=r"not a partition, nor a range .*nor ordinal/N, all or shared"):
+    with pytest.raises(SettingError, match=r"not a partition, a range .*ordinal/N, all or shared"):
         read_settings({"partitions": text})
 
 

@@ -6,6 +6,7 @@ connections is limited, and a new connection closes the oldest.
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 import threading
@@ -29,15 +30,21 @@ PLAIN: Final = "text/plain; charset=utf-8"
 MAX_CONNECTIONS: Final = 32
 SILENT_SECONDS: Final = 5.0
 """How long a client may send nothing, or receive nothing."""
+_WAIT_S: Final = 1.0
+"""How long a new connection waits for the thread of a closed one to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A GET or HEAD request. `query` has the first value of each parameter, `headers` lower-case names."""
+    """A GET or HEAD request. `query` has the first value of each parameter, `headers` lower-case names.
+
+    `is_gone` returns whether nobody waits for the answer any more, for a body that waits between its pieces.
+    """
 
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_gone: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +95,18 @@ class WebServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server with a thread for each connection, `MAX_CONNECTIONS` at most."""
+    """A server with a thread for each connection, `MAX_CONNECTIONS` at most.
+
+    The threads of closed connections end a moment later. So there may be twice as many threads; a connection
+    that finds none is closed.
+    """
 
     request_queue_size = 2 * MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[socket.socket, None] = {}
         self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(2 * MAX_CONNECTIONS)
         super().__init__(address, handler)
 
     def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override] # the port is TCP's
@@ -106,7 +118,21 @@ class _Server(ThreadingHTTPServer):
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)
             self._open[request] = None
-        super().process_request(request, client_address)
+        if not self._slots.acquire(timeout=_WAIT_S):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override] # as above
+        """Answers a request, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override] # as above
         """Closes a connection."""
@@ -152,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        response = type(self).respond(WebRequest(path, parameters, headers))
+        response = type(self).respond(WebRequest(path, parameters, headers, self._is_gone))
         self._send(response, with_body=with_body)
         response.sent()
 
@@ -173,6 +199,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         for piece in response.body:
             self.wfile.write(piece)
+
+    def _is_gone(self) -> bool:
+        """Returns whether the client has closed the connection, or the server has."""
+        poll = select.poll()
+        try:
+            poll.register(self.connection, select.POLLIN)
+            return bool(poll.poll(0)) and not self.connection.recv(1, socket.MSG_PEEK)
+        except (OSError, ValueError):
+            return True
 
     def log_message(self, *_: object) -> None:
         """Logs nothing, since probes come every few seconds."""

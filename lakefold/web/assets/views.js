@@ -92,12 +92,15 @@ function deadLetters(overview) {
 export function overviewCards(overview) {
   const committer = overview.committer;
   const others = otherCommitters(overview);
+  // Committers of the group work also if none answers at the one address that is asked.
+  const grouped = committer.problem && (overview.members || []).some((each) => each.partitions.length);
+  const state = grouped ? "not asked" : committer.problem ? "unknown" : committer.ready ? "ready" : "not ready";
   return make("div", {}, cards([
     ["tables", count(overview.tables)],
     ["entries without an outcome (lag)", count(overview.lag), overview.lag > 1000 ? "rejected" : ""],
     [`parked tables of the committer at ${asked(committer)}`, committer.problem ? "unknown" : count(committer.parked.length), committer.parked.length ? "parked" : ""],
     ["dead letters", deadLetters(overview), overview.dead_letters ? "rejected" : ""],
-    [`committer at ${asked(committer)}`, committer.problem ? "unknown" : committer.ready ? "ready" : "not ready", committer.ready ? "committed" : "rejected"],
+    [`committer at ${asked(committer)}`, state, grouped ? "" : committer.ready ? "committed" : "rejected"],
   ]), others ? make("p", {}, others) : null);
 }
 
@@ -110,6 +113,9 @@ function asked(committer) {
 function otherCommitters(overview) {
   const only = `Only the committer at ${asked(overview.committer)} was asked`;
   if (!overview.members) return `${only}. Whether others share the partitions is not known.`;
+  if (overview.committer.problem && overview.members.length) {
+    return `${count(overview.members.length)} ${overview.members.length > 1 ? "committers share" : "committer has"} the partitions, and ${overview.committer.problem}: give the --http-host and --http-port of one of them to see whether it is ready, and which tables it has parked.`;
+  }
   return overview.members.length < 2 ? "" : `${count(overview.members.length)} committers share the partitions. ${only}: whether the others are ready, and which tables they have parked, is not known here.`;
 }
 
