@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError as LakefoldError
     from lakefold_table.errors import NotATableError as NotATableError
     from lakefold_table.errors import NotFoldedYetError as NotFoldedYetError
+    from lakefold_table.errors import NotPublishedYetError as NotPublishedYetError
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
@@ -99,6 +100,7 @@ _HOMES = {
         "LakefoldError",
         "NotATableError",
         "NotFoldedYetError",
+        "NotPublishedYetError",
         "RetryError",
         "StopError",
         "VersionExpiredError",

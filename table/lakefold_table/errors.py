@@ -211,6 +211,18 @@ class VersionExpiredError(InvalidError):
         self.oldest = oldest
 
 
+class NotPublishedYetError(VersionExpiredError):
+    """A requested version does not exist yet. `newest` is the newest that exists.
+
+    It is a `VersionExpiredError` for those who ask for another version whatever the reason is.
+    """
+
+    def __init__(self, version: int, *, newest: int, oldest: int, where: str = "") -> None:
+        message = f"version {version} does not exist yet, the newest is {newest}"
+        super().__init__(message, oldest=oldest, where=where, hint="wait for it, or ask for an older one")
+        self.newest = newest
+
+
 class NotFoldedYetError(RetryError):
     """A requested position of the log is not folded yet. `newest` is the last position that is folded."""
 

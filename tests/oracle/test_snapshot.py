@@ -18,7 +18,13 @@ import pytest
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.versions.times import micros_of
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    NotATableError,
+    NotPublishedYetError,
+    VersionExpiredError,
+)
 from lakefold_table.storage import open_storage
 from tests.oracle.arrays import rows as rows_of
 from tests.oracle.test_rows_of_files import COLUMNS
@@ -238,7 +244,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     assert "the folder that has _versions/ or _delta_log/" in raised.value.hint
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
     uri = written(tmp_path)
-    with pytest.raises(VersionExpiredError, match="version 9 does not exist yet, the newest is 4"):
+    with pytest.raises(NotPublishedYetError, match="version 9 does not exist yet, the newest is 4"):
         lakefold.open(uri, 9)
     (tmp_path / "t" / lakefold.open(uri)._source.versions.path(2)).unlink()
     with pytest.raises(VersionExpiredError, match="version 2 is gone"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,8 +35,7 @@ from lakefold_table.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 DELETE = {"path": "memory://named", "writeMode": "delete", "keys": "id", "orderBy": "at"}
 BROKERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -147,3 +149,32 @@ def test_an_error_is_the_same_in_another_process(
     assert str(other) == str(error)
     assert "_" not in str(other)
     assert vars(other) == vars(error)
+
+
+PACKAGES = ("table", "log", "ingest", "reader", "committer", "maintenance")
+OF_SPARK = ("spark", "options")
+"""The folders whose errors only users of Spark get, or that say how options are called."""
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """The texts of a module that may be shown: neither docstrings nor names of options."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    others = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
+            yield node.value
+
+
+def test_no_shared_text_names_an_option_as_one_surface_does() -> None:
+    """Python, Spark and the verbs share these modules: they name options by `OptionName`."""
+    of_spark = {name for name in SPARK_NAMES.values() if re.fullmatch("[a-z]+[A-Z][A-Za-z]*", name)}
+    root = Path(__file__).parents[2]
+    wrong = [
+        f"{path.relative_to(root)}: {text}"
+        for package in PACKAGES
+        for path in (root / package).rglob("*.py")
+        if not {*path.relative_to(root).parts} & {*OF_SPARK}
+        for text in sentences(path)
+        if " " in text and (of_spark & {*re.findall(r"\w+", text)} or re.search(r"lakefold\.[a-z_]+\(", text))
+    ]
+    assert wrong == []

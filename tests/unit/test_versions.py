@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from lakefold_table.errors import DamagedError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    NotATableError,
+    NotPublishedYetError,
+    RetryError,
+    VersionExpiredError,
+)
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
@@ -100,7 +106,7 @@ def test_a_version_that_does_not_exist(store: MemoryStorage) -> None:
     with pytest.raises(VersionExpiredError, match="version 5 is gone") as gone:
         versions(store).read(5)
     assert gone.value.oldest == 4
-    with pytest.raises(VersionExpiredError, match="version 7 does not exist yet, the newest is 6"):
+    with pytest.raises(NotPublishedYetError, match="version 7 does not exist yet, the newest is 6"):
         versions(store).read(7)
     line = versions(store)
     assert line.latest() == 6

@@ -31,7 +31,7 @@ from lakefold_table.delta.table_features.dependent_expressions import expression
 from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, metadata_faults
 from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.validity import APPEND_ONLY
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,8 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
     lacking = [name for name in partitions if name not in columns.names]
     if lacking and not partition_by:
         message = f"the table is partitioned by {', '.join(lacking)}, which the rows don't have"
-        raise InvalidError(message, where=view.uri, hint="name other columns by the option partitionBy")
+        hint = ("name other columns by ", OptionName("partition_by"))
+        raise InvalidError(message, where=view.uri, hint=hint)
     check_partition_columns(partitions, columns)
     view.check_times(columns)
     before, configuration = view.metadata, dict(view.metadata.configuration)

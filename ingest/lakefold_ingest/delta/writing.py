@@ -56,7 +56,7 @@ from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
 from lakefold_table.delta.table_features.type_widening import FEATURES as WIDENING_FEATURES
 from lakefold_table.entry import Duplicate
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.layered_map import MapChanges
 from lakefold_table.marks.marks import Marks, decode_marks
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 MOST_FOLLOWED: Final = 200
 """A view of a version is made from one that is at most this many versions older; else all of it is read."""
 _PLAIN: Final = TableProtocol(1, 2)
-_MERGES: Final = "mergeSchema adds columns and fields of structs"
+_MERGES: Final = (OptionName("merge_schema"), " adds columns and fields of structs")
 _CAST: Final = "cast the batch's column, or write it under another name"
 
 
@@ -215,12 +215,12 @@ class DeltaView(View):
         rules_of(metadata, self.features, names, table, self.uri)
 
     def _check_fit(self, columns: BatchColumns, table: pa.Schema) -> None:
-        """Raises `InvalidError`, which says what `mergeSchema` can do, if rows don't fit these columns."""
+        """Raises `InvalidError`, which says what `merge_schema` can do, if rows don't fit these columns."""
         try:
             fit(columns.schema, self._chosen(columns, table), self.uri)
         except InvalidError as error:
             wider = "within a kind" if self._widens else f"if {TYPE_WIDENING} is true, which it is not here"
-            hint = f"{_MERGES}, and gives them wider types {wider}; {_CAST}"
+            hint = (*_MERGES, f", and gives them wider types {wider}; {_CAST}")
             raise InvalidError(error.message, where=error.where, hint=hint) from error
 
     def _in_words(self, changed: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from lakefold_ingest.proposals.key import new_key
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View
 from lakefold_reader.lance.versions import read_state
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
 from lakefold_table.lance.schemas.data_files import file_version
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.format.source import Source
 
-_HINT = (
-    "mergeSchema adds columns, and makes types wider within a kind: whole numbers, floats, decimals, and "
-    "dates to timestamps without zone; cast the batch's column, or write it under another name"
+_CAN = (
+    " adds columns, and makes types wider within a kind: whole numbers, floats, decimals, and dates to "
+    "timestamps without zone; cast the batch's column, or write it under another name"
 )
+_HINT = (OptionName("merge_schema"), _CAN)
 
 
 class LanceEvolution:

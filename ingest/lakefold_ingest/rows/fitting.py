@@ -156,7 +156,7 @@ def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
     if _is_blob_v2(field):
         yield (
             f"{path} is a blob of the type {BLOB_V2}, which only pylance writes; a new table with "
-            "dataStorageVersion 2.1 has blobs that can be written"
+            "the data storage version 2.1 has blobs that can be written"
         )
     elif types.is_null(have):
         if not field.nullable:

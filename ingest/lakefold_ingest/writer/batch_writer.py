@@ -379,7 +379,7 @@ class BatchWriter:
         raise RetryError(
             f"{_RENUMBERED} times the number of the next batch was taken by another writer of the app",
             where=self._settings.table,
-            hint="give each writer that runs at the same time an app_id of its own",
+            hint="give each writer that runs at the same time an app id of its own",
         )
 
     def _recent_view(self) -> View | None:
@@ -428,7 +428,7 @@ class BatchWriter:
             raise StopError(
                 f"another writer uses this app id: {started.key} was folded before; nothing was added",
                 where=self._settings.table,
-                hint="give each writer an app_id of its own, and append these rows again",
+                hint="give each writer an app id of its own, and append these rows again",
             )
         self._succeed(batch, report)
 

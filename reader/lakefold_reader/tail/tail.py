@@ -242,7 +242,7 @@ class Tail(Closing, Iterator[Change]):
         has no consumer, `StopError` if another reader runs under the same name.
         """
         if self._consumer is None:
-            hint = "lakefold.tail(…, consumer=NAME); or keep `cursor` yourself"
+            hint = "give the tail a consumer when it is made, or keep `cursor` yourself"
             raise InvalidError("this tail has no consumer", where=self._source.uri, hint=hint)
         consumers, consumer = self._consumer
         self._consumer = consumers, consumers.commit(consumer, self._returned_cursor)

@@ -16,7 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakefold_reader.versions.listing import numbers_of, remaining, unbroken_from
-from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    LakefoldError,
+    NotPublishedYetError,
+    VersionExpiredError,
+)
 from lakefold_table.marks.marks import PREFIX, decode_marks
 from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import above
@@ -89,15 +95,12 @@ def missing(source: Source, version: int) -> LakefoldError:
     Lists the versions to find out which it is.
     """
     numbers = without_strays(source, numbers_of(source))
+    oldest = unbroken_from(numbers)
     if version > numbers[-1]:
-        message, hint = (
-            f"version {version} does not exist yet, the newest is {numbers[-1]}",
-            "ask for an older one",
-        )
-    else:
-        message = f"version {version} is gone: it was cleaned up"
-        hint = f'{remaining(numbers)}; start from "earliest" to read all that exists and continue from there'
-    return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
+        return NotPublishedYetError(version, newest=numbers[-1], oldest=oldest, where=source.uri)
+    message = f"version {version} is gone: it was cleaned up"
+    hint = f'{remaining(numbers)}; start from "earliest" to read all that exists and continue from there'
+    return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)
 
 
 def without_strays(source: Source, numbers: Sequence[int]) -> list[int]:

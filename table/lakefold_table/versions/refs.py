@@ -12,7 +12,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.branch_names import MAIN, TREE, branch_root, check_branch_name
-from lakefold_table.errors import DamagedError, InvalidError, RetryError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    NotPublishedYetError,
+    RetryError,
+    VersionExpiredError,
+)
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
@@ -326,6 +332,9 @@ class Refs:
 
     def _gone(self, version: int, branch: str | None, numbers: Sequence[int]) -> VersionExpiredError:
         oldest, name = min(numbers, default=0), branch or MAIN
+        if numbers and max(numbers) < version < MANIFESTS.first_detached:
+            where = self._storage.uri
+            return NotPublishedYetError(version, newest=max(numbers), oldest=oldest, where=where)
         what = "detached version" if version >= MANIFESTS.first_detached else "version"
         hint = f"versions {oldest} to {max(numbers)} may exist" if numbers else "it has no versions"
         return VersionExpiredError(

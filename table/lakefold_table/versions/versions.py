@@ -42,7 +42,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    NotATableError,
+    NotPublishedYetError,
+    RetryError,
+    StopError,
+    VersionExpiredError,
+)
 from lakefold_table.storage.base import (
     ChecksConditions,
     DoubtfulPutError,
@@ -525,14 +532,11 @@ class Versions:
         if not numbers:
             return NotATableError("there is no table at this location", where=self.storage.uri)
         if version > numbers[-1]:
-            message, hint = (
-                f"version {version} does not exist yet, the newest is {numbers[-1]}",
-                "ask for an older one",
-            )
-        elif version in numbers:
+            where = self.storage.uri
+            return NotPublishedYetError(version, newest=numbers[-1], oldest=numbers[0], where=where)
+        if version in numbers:
             return RetryError(f"version {version} could not be read, but is listed", where=self.storage.uri)
-        else:
-            message, hint = f"version {version} is gone", f"the oldest one left is {numbers[0]}"
+        message, hint = f"version {version} is gone", f"the oldest one left is {numbers[0]}"
         return VersionExpiredError(message, oldest=numbers[0], where=self.storage.uri, hint=hint)
 
 
