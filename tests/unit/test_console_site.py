@@ -402,6 +402,11 @@ def shared(committer: dict[str, Any]) -> dict[str, Any]:
     return {"members": [asked, other], "committer": committer | {"name": HOSTILE}}
 
 
+def groups(overview: dict[str, Any]) -> dict[str, Any]:
+    """The overviews of committers that share the partitions: one of them was asked, or none."""
+    return {"shared": overview | shared(overview["committer"]), "elsewhere": elsewhere(overview)}
+
+
 def elsewhere(overview: dict[str, Any]) -> dict[str, Any]:
     """What the page shows if committers share the partitions, and none is at the address that is asked."""
     silent = overview["committer"] | {"problem": "no committer answers at 127.0.0.1:8080", "parked": []}
@@ -495,8 +500,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         "kept": {"kept": [held], "note": HOSTILE},
         "overview": overview,
         "alone": alone(overview, partition),
-        "shared": overview | shared(overview["committer"]),
-        "elsewhere": elsewhere(overview),
+        **groups(overview),
         "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},
         "tables": tables,
         "table": table,
