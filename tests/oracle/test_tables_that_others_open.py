@@ -5,6 +5,7 @@ They have columns without values, odd names, and types that only some clients wr
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,20 @@ def test_a_whole_number_is_read_as_the_decimal_that_it_became(
     rows = pa.table({"a": pa.array([number, None], stored)})
     path = written(tmp_path / "t", fields, rows, ("typeWidening",))
     assert lakefold.open(path).to_arrow()["a"].to_pylist() == [Decimal(number), None]
+
+
+def test_times_of_int96_are_read_beyond_the_range_of_nanoseconds(tmp_path: Path) -> None:
+    years = [1, 1500, 1582, 1677, 1970, 2026, 2262, 2263, 9999]
+    times = [dt.datetime(year, 6, 1, tzinfo=dt.UTC) for year in years]
+    rows = pa.table({"a": pa.array(times, pa.timestamp("us", "UTC"))})
+    path = written(tmp_path / "t", [field("a", "timestamp")], rows)
+    pq.write_table(rows, path / "a.parquet", use_deprecated_int96_timestamps=True)
+    commit = path / f"_delta_log/{0:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    actions[-1]["add"]["size"] = (path / "a.parquet").stat().st_size
+    commit.write_bytes(text(actions))
+    assert sorted(lakefold.open(path).to_arrow()["a"].to_pylist()) == times
+    assert [row["a"] for row in delta_rs_rows(path)] == times
 
 
 @pytest.mark.parametrize("name", ["", "a`b", "a.b", 'q"', "sel'ect", "`"])

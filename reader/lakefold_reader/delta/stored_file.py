@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
     from lakefold_table.storage.base import Storage
 
+UNIT: Final = "us"
+"""Times of old writers (INT96) are read in this unit. Nanoseconds begin in 1677, and wrap around before."""
 READ_WHOLE: Final = 1 << 20
 """A file of at most this many bytes is read by one request."""
 
@@ -73,9 +75,10 @@ def opened(source: Source, encoded: str, size: int) -> parquet.ParquetFile:
         raise not_built("reading data files outside of the table", where)
     try:
         if size <= READ_WHOLE:
-            return parquet.ParquetFile(pa.BufferReader(source.storage.get(path)))
+            whole = pa.BufferReader(source.storage.get(path))
+            return parquet.ParquetFile(whole, coerce_int96_timestamp_unit=UNIT)
         file = pa.PythonFile(FileRanges(source.storage, path, size), mode="r")
-        return parquet.ParquetFile(file, pre_buffer=True)
+        return parquet.ParquetFile(file, pre_buffer=True, coerce_int96_timestamp_unit=UNIT)
     except FileNotFoundError as error:
         raise removed_file(source, encoded) from error
     except (pa.ArrowException, OSError) as error:
