@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 LOGGER = logging.getLogger("lakefold")
-ATTEMPTS = 20
-"""How often an upsert or a delete is built at most. Each time some other writer's proposal was folded."""
+ATTEMPTS = 100
+"""How often an upsert or a delete is built at most. Each time some other writer's proposal was folded.
+
+With six writers of the same 8 keys one batch in fifty takes more than 20.
+"""
 PAIRS_AT_ONCE = 2**16
 """For how many pairs of rows conditions are evaluated at once."""
 

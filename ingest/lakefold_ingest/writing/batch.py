@@ -306,8 +306,9 @@ class StartedBatch:
             self._refusals.append(result.conflict.message)
             self._refused_by = result.conflict.other_version
             if len(self._refusals) >= self._operation.attempts:
+                last = "; ".join(self._refusals[-3:])
                 raise RetryError(
-                    f"{self.key} was refused {len(self._refusals)} times: {'; '.join(self._refusals)}",
+                    f"{self.key} was refused {len(self._refusals)} times: {last}",
                     where=self._settings.table,
                     hint="others change the table meanwhile; run the batch again when they are done",
                 )
