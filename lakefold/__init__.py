@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import NotMatchedInsert as NotMatchedInsert
     from lakefold_ingest.rows.row_faults import BadRowsError as BadRowsError
     from lakefold_ingest.writing.report import BatchReport as BatchReport
+    from lakefold_ingest.writing.reused_key import ReusedKeyError as ReusedKeyError
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
     from lakefold_reader.feed import changes as changes
@@ -83,6 +84,7 @@ _HOMES = {
     "lakefold.writing.functions": ("Writer", "append", "apply_changes", "delete", "upsert"),
     "lakefold.writing.options": ("WriteOptions",),
     "lakefold_ingest.writing.report": ("BatchReport",),
+    "lakefold_ingest.writing.reused_key": ("ReusedKeyError",),
     "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
     "lakefold_reader.versions.cursor": ("Cursor",),

@@ -88,12 +88,12 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     outcome. `write_mode`: "append", or "upsert" or "delete" by the columns `keys` with `order_by` and
     `clauses`, as `lakefold.upsert` does; the executors merge large batches. "cdc": the rows are change events
     as in `lakefold.apply_changes`, with `operation_column` and `operations`, or `envelope`, `debezium_types`.
-    `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
-    older than the table. `target_rows_per_file`, `target_file_size` (bytes, or a text as "128m"): a batch is
-    appended in files of about this many rows or bytes, ordered by `sort_by`. `driver_rows`: the driver writes
-    a batch of at most this many rows, if the newest ones were small too; 0: the executors write all.
-    docs/reference/spark-writes.md describes the others; `merge_schema` adds columns
-    and makes types wider, `bad_records` names a table for rows that can't be written.
+    `on_rolled_back`, `on_older_batch`, `on_reused_key`: "raise" or "skip" a batch whose rows a Restore
+    removed, that is older than the table, or has other rows than the one folded under its key. A batch is
+    appended in files of about `target_rows_per_file` or `target_file_size` (bytes, or a text as "128m"),
+    ordered by `sort_by`. `driver_rows`: the driver writes a batch of at most this many rows, if the newest
+    ones were small too; 0: the executors write all. `merge_schema` adds columns and makes types wider,
+    `bad_records` names a table for rows that can't be written. More is in docs/reference/spark-writes.md.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises

@@ -15,7 +15,7 @@ from lakefold_ingest.rows.target import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE, T
 from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.batches import AppMark, Interval
-from lakefold_table.marks.content_digest import UNKNOWN, digest_of
+from lakefold_table.marks.content_digest import UNKNOWN, digest_like, is_said
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -138,16 +138,21 @@ class View(ABC):
         mark = self.carried.apps.get(app_id)
         return mark.folded[-1][1] if mark is not None and mark.folded else None
 
-    def differs(self, key: Key, content: str) -> bool:
+    def remembers_said(self, key: Key) -> bool:
+        """Returns whether the writer of this batch, which was folded, said what its content is."""
+        mark = None if key.batch_id is None else self.marks.apps.get(key.app_id)
+        return mark is not None and key.batch_id is not None and is_said(mark.content_of(key.batch_id))
+
+    def differs(self, key: Key, content: str, said: str = "") -> bool:
         """Returns whether this batch is known to have been folded with another content.
 
-        See `TableProposal.content`.
-
-        The content is remembered for the newest batches of each app.
+        `content`: as `TableProposal.content`; `said`: as its writer says it, see `batch_content`. The content
+        is remembered for the newest batches of each app.
         """
         mark = None if key.batch_id is None else self.marks.apps.get(key.app_id)
         digest = UNKNOWN if key.batch_id is None or mark is None else mark.content_of(key.batch_id)
-        return UNKNOWN not in {digest, digest_of(content)} and digest != digest_of(content)
+        other = digest_like(digest, said, content)
+        return UNKNOWN not in {digest, other} and digest != other
 
     def folded_later(self, key: Key) -> int | None:
         """Returns the highest batch id of the app if this batch was folded, and that later one too.

@@ -48,9 +48,11 @@ def append(
     be missing.
 
     With `app_id` and `batch_id` the rows are added once, however often the same call is made: the second time
-    the kind is "duplicate". Without them each call adds its rows. The kind is "sent" with `wait="log"`. If
-    there are no rows, a call without key sends nothing, and its kind is "empty"; with one, the key is folded,
-    by a version without new rows. `options` are those of `lakefold.writing.options.WriteOptions`.
+    the kind is "duplicate". So each batch needs a number of its own, which stays the same when it is run
+    again: another batch under the same key raises `ReusedKeyError`. Without a key each call adds its rows.
+    The kind is "sent" with `wait="log"`. If there are no rows, a call without key sends nothing, and its kind
+    is "empty"; with one, the key is folded, by a version without new rows. `options` are those of
+    `lakefold.writing.options.WriteOptions`.
 
     Raises `InvalidError` if the rows don't fit the table or an option is wrong, `RefusedError` (with
     `.outcome`) if the committer refused them for good, `RetryError` if the log or the committer did not

@@ -14,7 +14,14 @@ from lakefold_ingest.formats import read_properties
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.options.write_options import WRITE_OPTIONS
 from lakefold_ingest.proposals.key import APP_ID, Key, new_key
-from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
+from lakefold_ingest.writing.settings import (
+    OnOlderBatch,
+    OnRefused,
+    OnReusedKey,
+    OnRolledBack,
+    Wait,
+    WriteSettings,
+)
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, is_under
@@ -39,6 +46,7 @@ class SinkOptions(TypedDict, total=False):
     max_bytes_per_file: int
     on_rolled_back: OnRolledBack
     on_older_batch: OnOlderBatch
+    on_reused_key: OnReusedKey
     on_refused: OnRefused
     max_unanswered: int
     max_lag: float
@@ -62,7 +70,9 @@ class WriteOptions(SinkOptions, total=False):
     `data_storage_version`: used if the table is created. `max_rows_per_file`, `max_bytes_per_file` (in
     memory): another file begins after so much.
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
-    "skip" leaves its rows out. `commit_properties`: recorded by the version that contains the batch.
+    "skip" leaves its rows out. `on_reused_key`: "raise" fails a batch under the key of another one that was
+    folded before, with another number of rows, other columns or another operation; "skip" leaves its rows
+    out. `commit_properties`: recorded by the version that contains the batch.
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and
     columns whose type is too narrow get the wider type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it

@@ -19,7 +19,7 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
 def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a verb `--app-id` and `--batch-id`, which it gets as `key`. Raises `InvalidError` on call.
 
-    Without both it is a key that no other batch has.
+    Without both it is a key that no other batch has. The verb also gets `on_reused_key`.
     """
 
     @wraps(function)
@@ -28,10 +28,17 @@ def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
 
         return function(*args, key=batch_key(app_id, batch_id), **rest)
 
+    reused = click.option(
+        "--on-reused-key",
+        type=click.Choice(["raise", "skip"]),
+        default="raise",
+        show_default=True,
+        help="For another batch under a key that was used before: fail, or leave its rows out.",
+    )
     batch = click.option(
         "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
     )
-    decorated: Callable[..., Result] = batch(call)
+    decorated: Callable[..., Result] = batch(reused(call))
     return click.option("--app-id", help="The application that numbers its batches.")(decorated)
 
 

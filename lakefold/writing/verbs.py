@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 @wait_option(or_log=True)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
-def append(
+def append(  # noqa: PLR0913 - click passes each option
     settings: Settings,
     table: str,
     *,
     files: tuple[Path, ...],
     key: Key,
+    on_reused_key: str,
     wait: float,
     merge_schema: bool,
     layout: dict[str, Any],
@@ -70,7 +71,9 @@ def append(
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait, merge_schema=merge_schema, **layout)
+    write_settings = settings_for(
+        table, settings, wait_s=wait, merge_schema=merge_schema, on_reused_key=on_reused_key, **layout
+    )
     rows = rows_for(write_settings, files)
     _print_report(put_batch(write_settings, key, append_source(RowSource(rows))), key, as_json=as_json)
 
@@ -96,6 +99,7 @@ def upsert(
     files: tuple[Path, ...],
     merge: Merge,
     key: Key,
+    on_reused_key: str,
     wait: float,
     as_json: bool,
 ) -> None:
@@ -117,7 +121,7 @@ def upsert(
     from lakefold_ingest.operations.upsert import UpsertRows
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait)
+    write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
     operation = UpsertRows(rows_for(write_settings, files).read_all(), merge)
     _print_report(put_batch(write_settings, key, operation), key, as_json=as_json)
 
@@ -135,7 +139,7 @@ def upsert(
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
-def delete(
+def delete(  # noqa: PLR0913 - click passes each option
     settings: Settings,
     table: str,
     *,
@@ -143,6 +147,7 @@ def delete(
     where: str | None,
     keys: str,
     key: Key,
+    on_reused_key: str,
     wait: float,
     as_json: bool,
 ) -> None:
@@ -157,7 +162,7 @@ def delete(
     from lakefold.writing.options import settings_for
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait)
+    write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
     rows = rows_for(write_settings, files) if files else None
     operation = delete_operation(where, columns_of(keys), rows)
     _print_report(put_batch(write_settings, key, operation), key, as_json=as_json)
@@ -216,6 +221,7 @@ def apply_changes(  # noqa: PLR0913 - click passes each option
     envelope: str | None,
     debezium_types: dict[str, str],
     key: Key,
+    on_reused_key: str,
     wait: float,
     as_json: bool,
 ) -> None:
@@ -235,7 +241,7 @@ def apply_changes(  # noqa: PLR0913 - click passes each option
 
     order = columns_of(order_by)
     format_ = change_format(columns_of(keys), order, envelope, operation_column, operations, debezium_types)
-    write_settings = settings_for(table, settings, wait_s=wait)
+    write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
     rows = messages_or_rows(write_settings, files, are_messages=envelope == "debezium")
     _print_report(put_batch(write_settings, key, ApplyChanges(rows, format_)), key, as_json=as_json)
 

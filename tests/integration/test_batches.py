@@ -20,6 +20,7 @@ from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.reused_key import ReusedKeyError
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
@@ -98,7 +99,7 @@ def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(bench: Writ
         dropped = Duplicate(3, different_content=True)
         assert bench.put(1, older, in_order=True, on_older_batch="skip") == dropped
         # Who sends its batches in any order may repeat any of them.
-        assert bench.put(1, older) == dropped
+        assert bench.put(1, older, on_reused_key="skip") == dropped
         lance.dataset(bench.table).update_config({"made": "by another client"})
         with pytest.raises(InvalidError, match=later_ones):
             bench.put(1, older, in_order=True, wait="log")
@@ -107,7 +108,7 @@ def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(bench: Writ
     assert bench.numbers() == [0, 1, 2, 3]
 
 
-def test_a_batch_with_other_rows_under_its_key_is_a_warning(
+def test_a_batch_with_other_rows_under_its_key_is_an_error_also_if_the_committer_notices_it(
     bench: WritingBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same batch is sent by another process meanwhile, which has other rows for it."""
@@ -117,14 +118,14 @@ def test_a_batch_with_other_rows_under_its_key_is_a_warning(
 
     with bench.committer():
         bench.put(0, rows(1))
-        answer = bench.put(1, Writer(rows(2, 3).rows, other_process))
-    assert answer == Duplicate(3, different_content=True)
+        with pytest.raises(ReusedKeyError, match="batch 1 of app was folded before in version 3"):
+            bench.put(1, Writer(rows(2, 3).rows, other_process))
     assert bench.numbers() == [1, 2]
     warnings = logged(caplog, "WARNING")
     assert [text.split("; ")[1] for text in warnings] == ["its content differs from that of the first"]
 
 
-def test_the_newest_batch_with_other_rows_is_a_warning(
+def test_the_newest_batch_with_other_rows_is_an_error_unless_it_is_to_be_left_out(
     bench: WritingBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A checkpoint that is one batch older than the table gives the last batch all rows that came since."""
@@ -135,11 +136,14 @@ def test_the_newest_batch_with_other_rows_is_a_warning(
         assert isinstance(bench.put(1, rows(2, 3), in_order=True), Committed)
         assert bench.put(1, same, in_order=True) == Duplicate(3)
         for other in (longer, fewer, none, narrower):
-            assert bench.put(1, other, in_order=True) == Duplicate(3, different_content=True)
+            with pytest.raises(ReusedKeyError, match="batch 1 of app was folded before in version 3"):
+                bench.put(1, other, in_order=True)
+            skipped = bench.put(1, other, in_order=True, on_reused_key="skip")
+            assert skipped == Duplicate(3, different_content=True)
             assert other.calls == 0
     assert bench.numbers() == [1, 2, 3]
     warnings = logged(caplog, "WARNING")
-    assert len(warnings) == 4
+    assert len(warnings) == 8
     assert all(text.endswith("its content differs from that of the first") for text in warnings)
 
 
@@ -159,7 +163,7 @@ def test_a_first_batch_with_other_rows_is_that_of_a_query_whose_checkpoint_was_d
             assert "another app_id" in caught.value.hint
         dropped = Duplicate(2, different_content=True)
         assert bench.put(0, more, in_order=True, on_older_batch="skip") == dropped
-        assert bench.put(0, more) == dropped, "the batches of no query"
+        assert bench.put(0, more, in_order=True, on_reused_key="skip") == dropped
         assert (more.calls, narrower.calls) == (0, 0)
         lance.dataset(bench.table).update_config({"made": "by another client"})
         with pytest.raises(InvalidError, match="checkpoint was deleted"):

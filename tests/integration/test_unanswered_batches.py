@@ -66,11 +66,11 @@ def test_with_wait_log_a_second_query_with_the_app_id_learns_that_its_batch_was_
     assert "another query uses this app_id" in caught.value.hint
 
 
-def test_with_wait_log_a_repeated_batch_with_other_rows_is_a_warning(
+def test_with_wait_log_a_repeated_batch_with_other_rows_is_an_error_unless_it_is_to_be_left_out(
     bench: WritingBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     send_under_a_shared_app_id(bench, may_repeat=True)
-    assert bench.put(2, rows(3), wait="log", may_repeat=False) is None
+    assert bench.put(2, rows(3), wait="log", may_repeat=False, on_reused_key="skip") is None
     (warning,) = logged(caplog, "WARNING")
     assert warning.endswith("folded before in version 3; its content differs from that of the first")
 

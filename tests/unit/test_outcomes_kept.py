@@ -140,7 +140,7 @@ def test_room_is_made_after_many_outcomes_of_others() -> None:
     [
         (Duplicate(2), False, True),
         (Duplicate(2), True, False),
-        (Duplicate(2, different_content=True), True, False),
+        (Duplicate(2, different_content=True), True, True),
         (Duplicate(2, rolled_back_by=3), True, True),
         (Committed(2), False, False),
         (REFUSAL, True, True),

@@ -10,6 +10,7 @@ from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.view import BatchColumns, View
+from lakefold_ingest.writing.reused_key import batch_content
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ class AppendRows(KeepsBadRows):
         if self.count is None:
             return ""
         return view.append_content(self.schema.names, self.count())
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`."""
+        del view
+        if self.count is None:
+            return ""
+        return batch_content("append", self.schema.names, self.count() if rows is None else rows)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.

@@ -22,6 +22,7 @@ from lakefold_ingest.rows.divided_rows import without_old_rows
 from lakefold_ingest.rows.row_faults import RowFaults
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
+from lakefold_ingest.writing.reused_key import batch_content
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -109,6 +110,11 @@ class ApplyChanges(KeepsBadRows):
         batch, _, becomes = self.changes(table, view, keeps_bad_rows=bool(settings.bad_records))
         log_changes(key, view, becomes)
         return table.proposal(target, key, [table.write(target, batch, becomes)], self.format.keys)
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`: the events that it was given."""
+        del view, rows
+        return batch_content("changes", self.rows.column_names, self.rows.num_rows)
 
     def with_rows(self, rows: pa.Table) -> ApplyChanges:
         """Returns the same operation for other events."""

@@ -47,6 +47,11 @@ class DeleteWhere:
             hint = "give ", option, '="true" to delete all rows'
             raise InvalidError("the predicate is empty", where=option, hint=hint)
 
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`: the condition."""
+        del view, rows
+        return f"delete {self.where}"
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the deletion files and returns the envelope; None if the predicate holds for no row.
 

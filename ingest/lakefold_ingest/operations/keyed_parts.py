@@ -22,6 +22,7 @@ from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_ingest.writing.reused_key import batch_content
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.errors import InvalidError, Text, shown_texts
 
@@ -165,13 +166,14 @@ class KeyedParts(KeepsBadRows):
 
     `operation` says what is done with rows and has none, but their columns. `run` merges all parts and
     returns what `MergeTask.run` returned for each: a part has all rows of the batch with some of its keys. It
-    may end after a part that has a fault.
+    may end after a part that has a fault. `rows`: how many rows the parts have, None if that is not known.
     """
 
     operation: KeyedOperation
     run: Callable[[MergeTask], Iterable[MergedPart]]
     attempts: int = ATTEMPTS
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+    rows: int | None = None
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -186,6 +188,14 @@ class KeyedParts(KeepsBadRows):
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: only what is known without the rows."""
         self.operation.check(columns, where, keeps_bad_rows=keeps_bad_rows)
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`: what the operation would say of all rows."""
+        del view, rows
+        if self.rows is None:
+            return ""
+        kind = "merge" if isinstance(self.operation, UpsertRows) else "changes"
+        return batch_content(kind, self.operation.rows.column_names, self.rows)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Has the parts merged into the version of `view`. Returns the envelope of them all.

@@ -28,6 +28,7 @@ from lakefold_ingest.rows.divided_rows import RowKeys
 from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
+from lakefold_ingest.writing.reused_key import batch_content
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class UpsertRows(KeepsBadRows):
         built = self._built = self._build(table, view, target, keeps_bad_rows=bool(settings.bad_records))
         log_changes(key, view, built.changes)
         return table.proposal(target, key, [built.part], self.merge.keys)
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`: the rows that it was given."""
+        del view, rows
+        return batch_content("merge", self.rows.column_names, self.rows.num_rows)
 
     def _build(self, table: ReadVersion, view: View, target: Target, *, keeps_bad_rows: bool) -> BuiltChanges:
         before, merge = self._built, self.merge

@@ -14,6 +14,8 @@ from lakefold_ingest.lance.envelopes import overwrite
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.writing.report import figures_of
+from lakefold_ingest.writing.reused_key import batch_content
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.proposal import OVERWRITE, content_text
@@ -59,6 +61,14 @@ class AppendWritten(WrittenBefore, KeepsBadRows):
     def content(self, view: View) -> str:
         """Returns the content of the append, by what was written."""
         return self._content_of(view.append(new_key(), self.files))
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`. What the bad rows were in another run is not known."""
+        if any(each.num_rows for each in self.bad_rows):
+            return ""
+        if rows is None:
+            rows = figures_of(view.append(new_key(), self.files), 0.0, 0.0, 0.0).rows
+        return batch_content("append", self.target.fitting.schema.names, rows)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal that adds the files, or None if there are none.

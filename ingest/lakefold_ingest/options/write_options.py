@@ -273,11 +273,19 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "onOlderBatch",
         choice("raise", "skip"),
-        "what to do with a batch that was added before, as were later ones, or with a batch 0 that was added "
-        "before with more or fewer rows or other columns: the query's checkpoint is older than the table or "
-        "was deleted, or another query has its `txnAppId`. `raise` fails the batch, `skip` leaves out its "
-        "rows",
+        "what to do with a batch that was added before, as were later ones: the query's checkpoint is older "
+        "than the table, or another query has its `txnAppId`. `raise` fails the batch, `skip` leaves out its "
+        "rows, also if they are others (`onReusedKey`)",
         uses=frozenset({WriteUse.STREAM, WriteUse.SINK}),
+        default="raise",
+    ),
+    WriteOption(
+        "onReusedKey",
+        choice("raise", "skip"),
+        "what to do with a batch under the key of another one that was added before, with more or fewer "
+        "rows, other columns or another operation: the number is used twice, the query's checkpoint was "
+        "deleted, or its batches have other rows whenever they are run. `raise` fails the batch, `skip` "
+        "leaves out its rows",
         default="raise",
     ),
     WriteOption(

@@ -107,7 +107,8 @@ class KeyedPlan:
         rows = StagedRows(self.stage, tasks)
         if rows.fits_in_memory:
             return self.operation.with_rows(rows.all())
-        return KeyedParts(self.operation, partial(_merged, self, rows))
+        count = sum(task.rows for task in tasks)
+        return KeyedParts(self.operation, partial(_merged, self, rows), rows=count)
 
 
 def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Key) -> KeyedPlan:

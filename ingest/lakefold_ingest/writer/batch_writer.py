@@ -93,7 +93,8 @@ class BatchWriter:
             )
         if max_queued_bytes <= 0:
             raise InvalidError(f"{max_queued_bytes} is not above 0", where="max_queued_bytes")
-        self._settings = settings
+        # It numbers its batches itself, and notices by itself if another writer uses a number.
+        self._settings = replace(settings, on_reused_key="skip")
         self._ids = BatchIds(app_id)
         self._max_queued = max_queued_bytes
         self._changed = threading.Condition()

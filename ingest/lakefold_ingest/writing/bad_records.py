@@ -112,6 +112,7 @@ def _own_settings(settings: WriteSettings) -> WriteSettings:
         bad_records_columns=(),
         wait="commit",
         on_rolled_back="skip",
+        on_reused_key="skip",
         # A table of bad rows that an earlier release has created lacks the column.
         merge_schema=bool(settings.bad_records_columns),
         format="",

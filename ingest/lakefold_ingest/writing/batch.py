@@ -29,9 +29,9 @@ again, and the committer folds a key once. So every step may fail or be repeated
   which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
 - A query whose checkpoint was deleted begins with batch 0 again. If the table has only that batch of its app,
   the new one can't be distinguished from a repetition by its key. A streaming query's messages name it, so
-  that a later one notices that another sent the batch (`sending_query`). And content is compared: if the
-  number of rows or the columns differ, this raises as well. That is limited to batch 0, because a restart may
-  repeat any batch, and one whose rows depend on the time or on another table may have other rows then.
+  that a later one notices that another sent the batch (`sending_query`).
+- A batch under the key of another one, with another number of rows, other columns or another operation, would
+  be dropped silently. So that raises in every door, unless `on_reused_key` is "skip" (`reused_key`).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published,
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
+from lakefold_ingest.writing.left_out import earlier_refused, has_other_rows, is_rolled_back, rolled_back
 from lakefold_ingest.writing.log_client import (
     Answer,
     LogClient,
@@ -54,9 +55,16 @@ from lakefold_ingest.writing.log_client import (
     drop_client,
     open_client,
 )
-from lakefold_ingest.writing.operation import ChecksColumns, KnowsContent, LeavesRowsOut, Operation
+from lakefold_ingest.writing.operation import (
+    ChecksColumns,
+    KnowsContent,
+    LeavesRowsOut,
+    Operation,
+    SaysContent,
+)
 from lakefold_ingest.writing.recorded_answer import record_of
-from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
+from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, refusal_text
+from lakefold_ingest.writing.reused_key import other_first_batch, reused_key
 from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_ingest.writing.sent_batches import Unanswered
 from lakefold_log.write.tracing import batch_span
@@ -68,9 +76,8 @@ from lakefold_table.entry import (
     RefusedError,
     Rejected,
     Tagged,
-    rolled_back_text,
 )
-from lakefold_table.errors import InvalidError, NotATableError, OptionName, RetryError, StopError, Text
+from lakefold_table.errors import InvalidError, NotATableError, OptionName, RetryError, StopError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.nesting import name_fault
 
@@ -86,19 +93,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 LOGGER = logging.getLogger("lakefold")
-SHARED_APP_ID = (
-    "another query uses this ",
-    APP_ID,
-    ": give each query one of its own; with another one this query begins with the batch that it runs next, ",
-    "and the rows of the batches before have to be written again",
-)
-_ROLLED_BACK = (
-    "a key is folded once: give the sink another ",
-    APP_ID,
-    ", under which its batches are new; or ",
-    OptionName("on_rolled_back"),
-    '="skip", to leave the rows out',
-)
 
 
 def put_batch(
@@ -113,8 +107,9 @@ def put_batch(
 
     `write_s`: seconds that were spent before on writing the batch's files. Raises `InvalidError` if the rows
     don't fit the table, if the batch was folded before and rolled back since (unless `on_rolled_back` is
-    "skip"), or if it comes `in_order` and was folded before, as were later ones, or is batch 0 with other
-    rows (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused for good; `RetryError`
+    "skip"), or if it comes `in_order` and was folded before, as were later ones
+    (unless `on_older_batch` is "skip"); `ReusedKeyError` if another batch was folded under its key (unless
+    `on_reused_key` is "skip"); `RefusedError` if the proposal is refused for good; `RetryError`
     if nothing answered in time or every attempt was refused; `StopError` if the log is not the one it was.
     """
     batch = StartedBatch(settings, key, operation, sender, write_s=write_s)
@@ -200,14 +195,21 @@ class StartedBatch:
             and result.rolled_back_by
             and self._settings.on_rolled_back == "raise"
         ):
-            raise _rolled_back(result, self.key, table)
-        if isinstance(result, Duplicate) and self._is_other_first_batch(result):
-            raise _other_first_batch(result, self.key, table)
+            raise rolled_back(result, self.key, table)
+        if isinstance(result, Duplicate) and result.different_content and self._refuses_reused:
+            begins_anew = self._refuses_older and self.key.batch_id == 0
+            error = other_first_batch if begins_anew else reused_key
+            raise error(result, self.key, table)
         return report
 
-    def _is_other_first_batch(self, result: Duplicate) -> bool:
-        """Returns if a query begins anew with an app id whose batch 0 the table has, with other rows."""
-        return self._refuses_older and self.key.batch_id == 0 and result.different_content
+    @property
+    def _refuses_reused(self) -> bool:
+        """Whether another batch under a key that was folded raises.
+
+        Whoever knows that it sends the batch for the first time checks that himself (`query_runs`).
+        """
+        passes = self._sender.in_order and self._settings.on_older_batch == "skip"
+        return self._settings.on_reused_key == "raise" and not passes and self._sender.may_repeat
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -234,9 +236,7 @@ class StartedBatch:
         folded = view.folded(self.key)
         attempts = len(self._refusals)
         if folded is not None:
-            operation = self._operation
-            content = operation.content(view) if isinstance(operation, KnowsContent) else ""
-            compared = _compared(view, self.key, folded, content)
+            compared = self._compared_before(view, folded)
             self._report = BatchReport(compared, attempts, is_sent=False)
             return
         if self._settings.wait == "log":
@@ -247,8 +247,8 @@ class StartedBatch:
         self._write_s += time.perf_counter() - begun
         if isinstance(self._operation, LeavesRowsOut) and self._settings.bad_records:
             self._put_bad_rows(self._operation)
-        if envelope is None and self.key.batch_id is not None:
-            envelope = view.nothing(self.key)
+        if self.key.batch_id is not None:
+            envelope = self._with_content(view, envelope)
         if envelope is None:
             self._report = BatchReport(None, attempts + 1, is_sent=False)
         else:
@@ -258,6 +258,26 @@ class StartedBatch:
             if self._refusals:
                 table_format.built_again(envelope)
             self._propose(view, envelope)
+
+    def _compared_before(self, view: View, folded: Duplicate) -> Duplicate:
+        """Returns the outcome of a batch that was folded before; the rows of a stream can be counted once."""
+        operation, content, said = self._operation, "", ""
+        if view.remembers_said(self.key):
+            said = self._said(view)
+        elif isinstance(operation, KnowsContent):
+            content = operation.content(view)
+        return _compared(view, self.key, folded, content, said)
+
+    def _with_content(self, view: View, envelope: Envelope | None) -> Envelope:
+        """Returns the envelope of a batch with a key, which says what the batch is; None changes nothing."""
+        rows = 0 if envelope is None else figures_of(envelope, 0.0, 0.0, 0.0).rows
+        proposed = view.nothing(self.key) if envelope is None else envelope
+        proposed.content = self._said(view, rows)
+        return proposed
+
+    def _said(self, view: View, rows: int | None = None) -> str:
+        """Returns what the operation says the batch is; empty if it can't."""
+        return self._operation.said(view, rows) if isinstance(self._operation, SaysContent) else ""
 
     def _put_bad_rows(self, operation: LeavesRowsOut) -> None:
         """Appends rows that can't be written to their table, once, before the others are sent."""
@@ -382,7 +402,8 @@ class StartedBatch:
             if committed is not None and not folded.rolled_back_by:
                 return committed, True
         proposal = BUILT_IN.proposal(envelope)
-        compared = _compared(view, self.key, folded, "" if proposal is None else proposal.content())
+        content = "" if proposal is None else proposal.content()
+        compared = _compared(view, self.key, folded, content, envelope.content)
         return compared, None if record is None else False
 
     def _older(self, later: int) -> InvalidError:
@@ -443,9 +464,11 @@ def _check_refusals(settings: WriteSettings, refusals: Sequence[Outcome], more: 
     for refused in refusals:
         LOGGER.warning("%s", refusal_text(refused))
     if settings.on_rolled_back == "skip":
-        refusals = [each for each in refusals if not _is_rolled_back(each)]
+        refusals = [each for each in refusals if not is_rolled_back(each)]
+    if settings.on_reused_key == "skip":
+        refusals = [each for each in refusals if not has_other_rows(each)]
     if refusals and settings.on_refused == "raise":
-        raise _earlier_refused(refusals, more)
+        raise earlier_refused(refusals, more)
 
 
 def open_or_create(
@@ -543,56 +566,9 @@ def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
     return result
 
 
-def _compared(view: View, key: Key, folded: Duplicate, content: str) -> Duplicate:
+def _compared(view: View, key: Key, folded: Duplicate, content: str, said: str) -> Duplicate:
     """Returns the outcome of a batch that was folded before. It says whether the batch has other rows now."""
-    return replace(folded, different_content=view.differs(key, content))
-
-
-def _earlier_refused(refusals: Sequence[Outcome], more: str) -> RefusedError:
-    first, others = refusals[0], len(refusals) - 1
-    message = refusal_text(first) + (f" (and {others} more, see the log)" if others else "")
-    hint: Text = (
-        "a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; then ",
-        "run the query again, which continues with this batch; ",
-        OptionName("on_refused"),
-        '="warn" only logs refusals',
-    )
-    if isinstance(first.result, Duplicate):
-        hint = _ROLLED_BACK if _is_rolled_back(first) else SHARED_APP_ID
-    return RefusedError(f"{message}{more}", outcome=first, where=first.table, hint=hint)
-
-
-def _is_rolled_back(outcome: Outcome) -> bool:
-    return isinstance(outcome.result, Duplicate) and bool(outcome.result.rolled_back_by)
-
-
-def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
-    return InvalidError(
-        f"{key} was folded before {in_version(result)}, and "
-        f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
-        where=table,
-        hint=_ROLLED_BACK,
-    )
-
-
-def _other_first_batch(result: Duplicate, key: Key, table: str) -> InvalidError:
-    return InvalidError(
-        (
-            f"{key} was folded before {in_version(result)} with another number of rows or other columns: ",
-            "the query's checkpoint was deleted, or another query uses this ",
-            APP_ID,
-            "; nothing was added",
-        ),
-        where=table,
-        hint=(
-            "give the sink another ",
-            APP_ID,
-            ", under which all of the query's batches are new; or, if the batch only has other rows ",
-            "whenever it is run, ",
-            OptionName("on_older_batch"),
-            '="skip" for this start, to leave them out',
-        ),
-    )
+    return replace(folded, different_content=view.differs(key, content, said))
 
 
 def _invalid(outcome: Outcome, result: Invalid) -> RefusedError:

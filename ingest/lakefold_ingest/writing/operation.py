@@ -72,6 +72,17 @@ class KnowsContent(Protocol):
 
 
 @runtime_checkable
+class SaysContent(Protocol):
+    """An `Operation` that says what its batch is, by which another batch with the same key is noticed."""
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """Returns the batch's content, as `reused_key.batch_content`; empty if it is not known.
+
+        `view`: the table. `rows`: how many rows its envelope adds, None if none was built.
+        """
+
+
+@runtime_checkable
 class LeavesRowsOut(Protocol):
     """An `Operation` that can leave out rows that can't be written, if the settings have `bad_records`."""
 

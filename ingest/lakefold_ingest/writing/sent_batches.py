@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.writing.report import refusal_text
 from lakefold_ingest.writing.settings import MOST_UNANSWERED
 from lakefold_protos.lakefold.log_pb2 import Claim, Envelope
 from lakefold_table.entry import Committed, Duplicate, Outcome
@@ -83,7 +82,7 @@ class _SentProposal:
             case Committed():
                 return False
             case Duplicate() as result:
-                return bool(result.rolled_back_by) or not self.may_repeat
+                return bool(result.rolled_back_by or result.different_content) or not self.may_repeat
         return True
 
 
@@ -230,8 +229,6 @@ class TableWaiter:
             self.outcomes.forget(outcome.position)
             if self.unawaited.pop(outcome.position).is_lost(outcome):
                 lost.append(outcome)
-            elif isinstance(outcome.result, Duplicate) and outcome.result.different_content:
-                LOGGER.warning("%s", refusal_text(outcome))
         return lost
 
 

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 Wait = Literal["commit", "log"]
 OnRolledBack = Literal["raise", "skip"]
 OnOlderBatch = Literal["raise", "skip"]
+OnReusedKey = Literal["raise", "skip"]
 OnRefused = Literal["raise", "warn"]
 _CHOICES: Final = {
     "wait": get_args(Wait),
     "on_rolled_back": get_args(OnRolledBack),
     "on_older_batch": get_args(OnOlderBatch),
+    "on_reused_key": get_args(OnReusedKey),
     "on_refused": get_args(OnRefused),
     "format": ("", "lance", "delta"),
     "data_storage_version": KNOWN_VERSIONS,
@@ -52,6 +54,7 @@ class WriteSettings(TableSettings):
     data_storage_version: str = field(default=DEFAULT_STORAGE_VERSION, kw_only=True)
     on_rolled_back: OnRolledBack = "raise"
     on_older_batch: OnOlderBatch = "raise"
+    on_reused_key: OnReusedKey = "raise"
     on_refused: OnRefused = "raise"
     max_unanswered: int = 1000
     max_lag_s: float | None = None

@@ -60,6 +60,7 @@ class Envelope(_message.Message):
     TAG_FIELD_NUMBER: _builtins.int
     DELETE_BRANCH_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
     app_id: _builtins.str
@@ -67,6 +68,10 @@ class Envelope(_message.Message):
     batch_id: _builtins.int
     branch: _builtins.str
     """Empty: the main branch."""
+    content: _builtins.str
+    """What stays the same whenever the batch is sent again, as its writer says it: the operation, the columns, the number
+    of rows. Another batch with the same key has another one. Empty: the proposal alone shows it.
+    """
     @_builtins.property
     def affected_rows(self) -> _containers.ScalarMap[_builtins.int, _builtins.bytes]:
         """For each fragment id the physical offsets of the rows that change, as a portable 32 bit Roaring bitmap."""
@@ -109,10 +114,11 @@ class Envelope(_message.Message):
         tag: Global___Tag | None = ...,
         delete_branch: Global___DeleteBranch | None = ...,
         claim: Global___Claim | None = ...,
+        content: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "tag", b"tag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "tag", b"tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015

@@ -4,6 +4,10 @@ A batch that is run again writes its rows into new files, in another order and n
 nor the bytes of files show whether its content has changed. Whenever the same rows are sent again, the kind
 of operation, the number of rows and their columns stay the same. Only these go into the digest: two batches
 that differ in nothing but values have the same digest.
+
+The writer says what the content is, as it knows the rows of an upsert or a delete, and the envelope alone
+shows what became of them in one version of the table. Of an envelope that says nothing, the proposal's format
+says it. Digests of the two kinds have different letters, and are never compared with one another.
 """
 
 from __future__ import annotations
@@ -21,13 +25,36 @@ UNKNOWN: Final = "0" * DIGITS
 """The digest of a batch whose content is not remembered."""
 
 
-def content_of(entry: Entry) -> str:
-    """Returns the digest of a proposal's content: 24 bits, as hexadecimal digits.
+_SAID: Final = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
+"""The letters of the digest of a content that the writer says, for hexadecimal digits."""
 
-    Its format says what its content is (`TableProposal.content`). Returns `UNKNOWN` for a claim that was not
-    fetched.
+
+def content_of(entry: Entry) -> str:
+    """Returns the digest of a proposal's content: 24 bits, as six letters or digits.
+
+    Returns `UNKNOWN` for a claim that was not fetched.
     """
+    said = entry.envelope.content
+    return said_digest(said) if said else _by_format(entry)
+
+
+def _by_format(entry: Entry) -> str:
     return digest_of("" if entry.proposal is None else entry.proposal.content())
+
+
+def said_digest(content: str) -> str:
+    """Returns the digest of a content as its writer says it, `UNKNOWN` if that is empty."""
+    return digest_of(content).translate(_SAID) if content else UNKNOWN
+
+
+def is_said(digest: str) -> bool:
+    """Returns whether it is the digest of a content that the writer said."""
+    return digest[0] >= "g"
+
+
+def digest_like(known: str, said: str, by_format: str) -> str:
+    """Returns the digest of what the writer says, or the format, whichever has digests of this kind."""
+    return said_digest(said) if is_said(known) else digest_of(by_format)
 
 
 def digest_of(content: str) -> str:
@@ -40,7 +67,10 @@ def digest_of(content: str) -> str:
 
 def differs(known: str, entry: Entry) -> bool:
     """Returns whether the entry's content differs from that with this digest, as far as the digests show."""
-    return known != UNKNOWN and content_of(entry) not in {known, UNKNOWN}
+    if known == UNKNOWN:
+        return False
+    by_format = "" if is_said(known) or entry.proposal is None else entry.proposal.content()
+    return digest_like(known, entry.envelope.content, by_format) not in {known, UNKNOWN}
 
 
 def digests(contents: Iterable[str | Entry | None]) -> tuple[str, ...]:

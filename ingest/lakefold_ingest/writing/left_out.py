@@ -1,0 +1,67 @@
+"""The errors for batches whose rows are not in the table: refused, rolled back, or folded before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.proposals.key import APP_ID
+from lakefold_ingest.writing.report import in_version, refusal_text
+from lakefold_ingest.writing.reused_key import ON_REUSED_KEY
+from lakefold_table.entry import Duplicate, Outcome, RefusedError, rolled_back_text
+from lakefold_table.errors import InvalidError, OptionName, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_ingest.proposals.key import Key
+
+SHARED_APP_ID = (
+    "another query uses this ",
+    APP_ID,
+    ": give each query one of its own; with another one this query begins with the batch that it runs next, ",
+    "and the rows of the batches before have to be written again",
+)
+_ROLLED_BACK = (
+    "a key is folded once: give the sink another ",
+    APP_ID,
+    ", under which its batches are new; or ",
+    OptionName("on_rolled_back"),
+    '="skip", to leave the rows out',
+)
+
+
+def earlier_refused(refusals: Sequence[Outcome], more: str) -> RefusedError:
+    """Returns the error for batches that were sent earlier and added nothing; `more` ends its message."""
+    first, others = refusals[0], len(refusals) - 1
+    message = refusal_text(first) + (f" (and {others} more, see the log)" if others else "")
+    hint: Text = (
+        "a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; then ",
+        "run the query again, which continues with this batch; ",
+        OptionName("on_refused"),
+        '="warn" only logs refusals',
+    )
+    if isinstance(first.result, Duplicate):
+        hint = _ROLLED_BACK if is_rolled_back(first) else SHARED_APP_ID
+        if first.result.different_content and not is_rolled_back(first):
+            hint = (*SHARED_APP_ID, "; ", ON_REUSED_KEY, '="skip" leaves out the rows of such batches')
+    return RefusedError(f"{message}{more}", outcome=first, where=first.table, hint=hint)
+
+
+def is_rolled_back(outcome: Outcome) -> bool:
+    """Returns whether it is a Duplicate of a batch that a Restore left out."""
+    return isinstance(outcome.result, Duplicate) and bool(outcome.result.rolled_back_by)
+
+
+def has_other_rows(outcome: Outcome) -> bool:
+    """Returns whether it is a Duplicate with other rows than the batch that has its key."""
+    return isinstance(outcome.result, Duplicate) and outcome.result.different_content
+
+
+def rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
+    """Returns the error for a batch that was folded, and whose rows a Restore has left out of the table."""
+    return InvalidError(
+        f"{key} was folded before {in_version(result)}, and "
+        f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
+        where=table,
+        hint=_ROLLED_BACK,
+    )
