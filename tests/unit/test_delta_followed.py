@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_table.delta import state as state_module
+from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.log_segment.names import LISTING, checksum_path, commit_path
 from lakefold_table.delta.state import HISTORY, MOST_FOLLOWED, DeltaState, decode_state
@@ -17,8 +19,10 @@ from tests.delta_logs.recording import RECORDED, recording
 from tests.unit.test_delta_format import FIRST_ID, SECOND_ID, THIRD_ID, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from lakefold_table.delta.actions.table_actions import Action
 
 HISTORIES = sorted(path.stem.replace("_", " ") for path in RECORDED.glob("*.jsonl"))
 ADDED = [PROTOCOL, metadata(), add("a"), add("b")]
@@ -147,3 +151,19 @@ def test_versions_far_apart_are_not_made_from_each_other() -> None:
     assert len(decoded(files, newest, first).history) == HISTORY
     decoded(files, newest, decoded(files, newest - MOST_FOLLOWED - 1), read)
     assert "_delta_log/_last_checkpoint" in read
+
+
+def test_the_commit_of_a_version_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may add hundreds of thousands of files."""
+    files = files_of(ADDED, [add("c")])
+    parsed: list[str] = []
+
+    def parse(data: bytes, where: str = "") -> Iterator[Action]:
+        parsed.append(where)
+        return parse_actions(data, where)
+
+    monkeypatch.setattr(state_module, "parse_actions", parse)
+    for version in (0, 1):
+        parsed.clear()
+        decoded(files, version)
+        assert parsed.count(f"/{commit_path(version)}") == 1

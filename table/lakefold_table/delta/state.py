@@ -158,6 +158,11 @@ def decode_state(
     """
     version = version_at(path, uri)
     where = f"{uri}/{path}"
+    if like is None and version and LAST_CHECKPOINT not in files:
+        # A large commit is parsed once, when all that the version needs was read.
+        return DeltaState(version, None, {}, None, "", 0, missing_files=(LAST_CHECKPOINT,))
+    if like is None and (lacking := _lacking_at_first(version, {**files, path: data})):
+        return DeltaState(version, None, {}, None, "", 0, missing_files=lacking)
     actions = list(parse_actions(data, where))
     own = own_head(actions, version)
     partial = DeltaState(
@@ -181,8 +186,7 @@ def _whole(partial: DeltaState, actions: Sequence[Action], files: Files, uri: st
     if version and LAST_CHECKPOINT not in files:
         return _lacking(partial, (LAST_CHECKPOINT,))
     needed = _needed(version, files)
-    # Whether the version has a checksum file, only a request shows.
-    lacking = tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in files)
+    lacking = _lacking_at_first(version, files)
     if lacking:
         return _lacking(partial, lacking)
     if needed is None or any(files[each] is None for each in needed):
@@ -195,11 +199,11 @@ def _whole(partial: DeltaState, actions: Sequence[Action], files: Files, uri: st
     lacking = missing_files(segment, files, uri)
     if lacking:
         return _lacking(partial, lacking)
-    snapshot = load_snapshot(segment, files, uri)
+    snapshot = load_snapshot(segment, files, uri, actions)
     if not segment.commits:
         # A checkpoint of the version itself has no commitInfo.
         snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(actions))
-    history = _history(files, version, uri)
+    history = _history(files, version, uri, actions)
     marks = partial.marks
     if own is None:
         marks = _marks_of_domain(snapshot) or _carried(history, files, version, uri)
@@ -316,10 +320,19 @@ def _listed(version: int, listing: bytes) -> list[str] | None:
         return None
 
 
-def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Action]]]:
+def _lacking_at_first(version: int, files: Files) -> tuple[str, ...]:
+    """Returns the files that are needed as far as names show it, and were not read."""
+    # Whether the version has a checksum file, only a request shows.
+    needed = (*(_needed(version, files) or ()), checksum_path(version))
+    return tuple(each for each in needed if each not in files)
+
+
+def _history(
+    files: Files, version: int, uri: str, newest: Sequence[Action]
+) -> list[tuple[int, Sequence[Action]]]:
     """Returns the actions of the last versions whose commits were read, oldest first, without a gap."""
-    history: list[tuple[int, list[Action]]] = []
-    for number in range(version, max(-1, version - HISTORY), -1):
+    history: list[tuple[int, Sequence[Action]]] = [(version, newest)]
+    for number in range(version - 1, max(-1, version - HISTORY), -1):
         data: Any = files.get(commit_path(number))
         if data is None:
             break
@@ -383,9 +396,12 @@ def missing_files(segment: LogSegment, files: Files, where: str = "") -> tuple[s
     return tuple(path for path in needed if path not in files)
 
 
-def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSnapshot:
+def load_snapshot(
+    segment: LogSegment, files: Files, where: str = "", newest: Sequence[Action] | None = None
+) -> DeltaSnapshot:
     """Returns the version that the files make, all of which were read. Raises `DamagedError`.
 
+    `newest`: the actions of the version's own commit, if they were parsed before.
     If the version has a checksum file that exists and can be read, the version is compared with it.
     """
     reconciliation = Reconciliation()
@@ -398,7 +414,9 @@ def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSn
         if data is None:
             raise DamagedError("the file of a version is missing", where=path, hint=RESTORE)
         compacted = file.kind is LogFileKind.COMPACTED
-        reconciliation.add_commit(parse_actions(data, path), path, compacted=compacted)
+        is_newest = file.path == commit_path(segment.version)
+        actions = newest if is_newest and newest is not None else parse_actions(data, path)
+        reconciliation.add_commit(actions, path, compacted=compacted)
     snapshot = reconciliation.snapshot(segment.version, where)
     if segment.checksum is not None:
         _check(snapshot, files.get(segment.checksum.path), f"{where}/{segment.checksum.path}")
