@@ -71,8 +71,15 @@ def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = Fa
             return None
         source, version = opened
     view = FORMATS[source.format.name].view(source, version, None if afresh else before)
+    if before is not None and not afresh and _is_other_table(before, view):
+        return read_view(uri, storage_options, afresh=True)
     _seen[table] = source, view
     return view
+
+
+def _is_other_table(before: View, now: View) -> bool:
+    """Returns whether the table was made anew meanwhile: the source may keep versions of the old one."""
+    return bool(before.carried.full_id) and before.carried.full_id != now.carried.full_id
 
 
 def note_published(uri: str, storage_options: Mapping[str, str], version: int) -> None:
@@ -89,6 +96,12 @@ def _newest_since(versions: Versions, existing: int) -> int | None:
 
 def view_at(uri: str, version: int, storage_options: Mapping[str, str]) -> View:
     """Returns the table at a version that exists, as `read_view` returns its newest. Raises as it does."""
+    source = seen_source(uri, storage_options)
+    view = FORMATS[source.format.name].view(source, version, None)
+    seen = _seen.get((uri, *sorted(storage_options.items())))
+    if seen is None or not _is_other_table(seen[1], view):
+        return view
+    read_view(uri, storage_options, afresh=True)
     source = seen_source(uri, storage_options)
     return FORMATS[source.format.name].view(source, version, None)
 

@@ -50,6 +50,7 @@ class VersionChoice:
     def _find(self, opened: Source) -> ChosenVersion:
         from lakefold_reader.snapshot.snapshot import find_version, table_of
         from lakefold_reader.versions.branches import main_and_branch
+        from lakefold_table.version_mark import mark_of
 
         source, number = find_version(
             opened,
@@ -60,18 +61,38 @@ class VersionChoice:
             at_position=self.point.at_position,
         )
         # Opening it shows that it exists and is not a stray file.
+        table_id = newest_id(source)
         version = table_of(source, number).version
-        return ChosenVersion(source, *main_and_branch(source), version)
+        main, branch = main_and_branch(source)
+        main_id = newest_id(main) if branch else table_id
+        summary = source.summary(version, whole=True)
+        mark = "" if summary is None else mark_of(summary)
+        return ChosenVersion(source, main, branch, version, mark, table_id, main_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenVersion:
-    """A version that exists, the name of its branch (empty: the main one), and the two branches' sources."""
+    """A version that exists, the name of its branch (empty: the main one), and the two branches' sources.
+
+    `mark`: the version's (`mark_of`). `table_id`: the `Marks.full_id` of the branch as it was chosen, and
+    `main_id` that of the main one. Proposals name them, so that no other version and table is meant.
+    """
 
     source: Source
     main: Source
     branch: str
     version: int
+    mark: str
+    table_id: str
+    main_id: str
+
+
+def newest_id(source: Source) -> str:
+    """Returns the `Marks.full_id` of a branch's newest version, "" if it has no marks."""
+    from lakefold_reader.snapshot.snapshot import table_of
+
+    marks = table_of(source).marks
+    return "" if marks is None else marks.full_id
 
 
 def version_options(lead: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:

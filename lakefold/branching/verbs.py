@@ -8,18 +8,19 @@ from uuid import uuid4
 
 import click
 
-from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, version_options
+from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, newest_id, version_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
 from lakefold.console.output import print_json, print_line, print_table
 from lakefold.writing.verb_options import wait_option
 from lakefold_table.entry import Committed, Outcome, Rejected
-from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 
 if TYPE_CHECKING:
     from lakefold.branching.taken_back import TakenBack
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.format.source import Source
 
 
 @verb(
@@ -78,22 +79,24 @@ def tagging(chosen: ChosenVersion, name: str, *, move: bool) -> Envelope:
     from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 
     proposed = Tag(name=name, version=chosen.version, branch=chosen.branch, move=move, uuid=str(uuid4()))
-    return Envelope(table=chosen.main.uri, tag=proposed)
+    return Envelope(table=chosen.main.uri, tag=proposed, table_id=chosen.main_id, version_mark=chosen.mark)
 
 
 def untagging(table: str, name: str, settings: Settings) -> Envelope:
     """Returns the proposal that removes a tag. Raises `OtherFormatError` if the table's format has none."""
     from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 
-    return Envelope(table=_main_uri(table, settings), tag=Tag(name=name, delete=True, uuid=str(uuid4())))
+    main = _main(table, settings)
+    removed = Tag(name=name, delete=True, uuid=str(uuid4()))
+    return Envelope(table=main.uri, tag=removed, table_id=newest_id(main))
 
 
-def _main_uri(table: str, settings: Settings) -> str:
-    """Returns the URI of a table's main branch. Raises `OtherFormatError` if its format has no branches."""
+def _main(table: str, settings: Settings) -> Source:
+    """Returns a table's main branch. Raises `OtherFormatError` if its format has no branches."""
     from lakefold_reader.opening import open_branch
     from lakefold_reader.versions.branches import main_and_branch
 
-    return main_and_branch(open_branch(table, None, settings.storage_options))[0].uri
+    return main_and_branch(open_branch(table, None, settings.storage_options))[0]
 
 
 def _check_free(name: str) -> None:
@@ -165,9 +168,10 @@ def _delete_branch(
     from lakefold.proposals.sending import send_and_wait
     from lakefold_log.codec.envelope import json_form, outcome_message
 
-    uri, outcome = _main_uri(table, settings), None
+    main, outcome = _main(table, settings), None
+    uri = main.uri
     if not is_deleted(uri, name, settings.storage_options):
-        outcome = send_and_wait(settings, deleting(uri, name), wait)
+        outcome = send_and_wait(settings, deleting(uri, name, _id_of_branch(main, name)), wait)
     is_committed = outcome is None or isinstance(outcome.result, Committed)
     if is_committed:
         remove_files(
@@ -184,11 +188,23 @@ def _delete_branch(
         exit_if_refused(context, outcome)
 
 
-def deleting(main: str, name: str) -> Envelope:
-    """Returns the proposal that deletes a branch of the table at `main`."""
+def _id_of_branch(main: Source, name: str) -> str:
+    """Returns the `Marks.full_id` of a branch, "" if it doesn't exist or has no marks."""
+    from lakefold_reader.versions.branches import branched
+    from lakefold_table.versions.refs import UnknownRefError
+
+    try:
+        return newest_id(branched(main, name))
+    except (UnknownRefError, NotATableError):
+        return ""
+
+
+def deleting(main: str, name: str, table_id: str = "") -> Envelope:
+    """Returns the proposal that deletes a branch of the table at `main`. `table_id`: that of the branch."""
     from lakefold_protos.lakefold.log_pb2 import DeleteBranch, Envelope
 
-    return Envelope(table=main, branch=name, delete_branch=DeleteBranch(uuid=str(uuid4())))
+    deletion = DeleteBranch(uuid=str(uuid4()))
+    return Envelope(table=main, branch=name, delete_branch=deletion, table_id=table_id)
 
 
 def branching(chosen: ChosenVersion, name: str) -> Envelope:
@@ -197,7 +213,8 @@ def branching(chosen: ChosenVersion, name: str) -> Envelope:
     from lakefold_table.uri import local_path
 
     uri = chosen.source.uri
-    envelope = Envelope(table=chosen.main.uri, branch=name)
+    # The branch has no id yet, so the version that it begins at is named.
+    envelope = Envelope(table=chosen.main.uri, branch=name, version_mark=chosen.mark)
     envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), chosen.version
     clone = envelope.lance.clone
     clone.is_shallow, clone.ref_version, clone.branch_name = True, chosen.version, name
@@ -276,7 +293,9 @@ def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
     from lakefold_maintenance.formats import files_of
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
-    envelope = Envelope(table=chosen.main.uri, branch=chosen.branch)
+    envelope = Envelope(
+        table=chosen.main.uri, branch=chosen.branch, table_id=chosen.table_id, version_mark=chosen.mark
+    )
     FORMATS[chosen.source.format.name].restore(envelope, chosen.source, chosen.version, newest)
     removing = sorted(read_note(chosen.main.storage).removing.keys() & set(files_of(envelope)))
     if removing:
@@ -295,7 +314,7 @@ def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float) -> Out
     while True:
         outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
         may_pass = isinstance(outcome.result, Rejected) and outcome.result.conflict.retryable
-        if not may_pass or attempt == ATTEMPTS:
+        if not may_pass or attempt == ATTEMPTS or newest_id(chosen.source) != chosen.table_id:
             return outcome
         attempt += 1
 

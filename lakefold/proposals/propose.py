@@ -102,6 +102,13 @@ FOR_LANCE = (
     help="With --actions: the isolation level.  [default: the table's]",
 )
 @click.option("--branch", default="", metavar="NAME", help="The branch to change.  [default: main]")
+@click.option(
+    "--table-id",
+    default="",
+    metavar="ID",
+    help="The id of the table or branch that the change was made for, as `lakefold show` prints it. If the "
+    "table was removed and made anew since, the proposal is refused.",
+)
 @click.option("--app-id", default="", help="The application that sends numbered batches.")
 @click.option(
     "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
@@ -199,6 +206,7 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
         envelope = envelope_of(table, given["transaction"], given["branch"])
     else:
         envelope = delta_envelope(table, given["actions"], {name: given[name] for name in FOR_DELTA})
+    envelope.table_id = given["table_id"]
     if given["batch_id"] is not None:
         envelope.app_id, envelope.batch_id = given["app_id"], given["batch_id"]
     if given["affected_rows"] is not None:

@@ -67,7 +67,8 @@ class TableSurvey:
     rows that each index, by its name, doesn't cover. `has_reuse_index`: indices refer to rows by addresses
     that compactions have changed, so other clients' compactions may make them wrong. `fixed`: the ids of
     fragments that can't be rewritten. `dropped`: the branch was deleted, or the table is being dropped, so
-    nothing that is proposed is folded.
+    nothing that is proposed is folded. `table_id`: `Marks.full_id` of the version, empty if it has no
+    marks.
     """
 
     source: Source
@@ -82,6 +83,7 @@ class TableSurvey:
     has_reuse_index: bool = False
     fixed: frozenset[int] = frozenset()
     dropped: bool = False
+    table_id: str = ""
 
     @property
     def version(self) -> int:

@@ -81,7 +81,7 @@ def plain_table(table: Table) -> Plain:
 def plain_marks(marks: Marks) -> Plain:
     """Returns the marks of a version as JSON has them."""
     return {
-        "table_id": marks.table_id,
+        "table_id": marks.full_id,
         "version": marks.version,
         "epoch": marks.epoch,
         "rules": marks.rules,

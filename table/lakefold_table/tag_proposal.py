@@ -81,16 +81,16 @@ class KnownTags:
     """What was read of tags for a fold.
 
     `tags`: what each tag names, None if it does not exist; one whose file can't be read names version 0, and
-    one whose path the store refuses is not among them.
-    `versions`: those that exist. `deleted`: the branches of these that were deleted, and by which entry.
+    one whose path the store refuses is not among them. `versions`: those that exist, with their marks
+    (`mark_of`; "": not known). `deleted`: the branches of these that were deleted, and by which entry.
     """
 
     tags: Mapping[str, TagTarget | None]
-    versions: frozenset[TagTarget]
+    versions: Mapping[TagTarget, str]
     deleted: Mapping[str, Position]
 
 
-NO_TAGS: Final = KnownTags({}, frozenset(), {})
+NO_TAGS: Final = KnownTags({}, {}, {})
 
 
 def tagged(entry: Entry) -> Tag | None:

@@ -13,10 +13,11 @@ import pytest
 from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace
-from lakefold_reader.versions.cursor import Cursor, mark_of
+from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.version_mark import mark_of
 from lakefold_table.versions.heads import HEAD_BYTES
 from tests.memory_storage import MemoryStorage
 from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only

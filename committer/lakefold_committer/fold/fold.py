@@ -15,10 +15,23 @@ from lakefold_committer.fold.branch_end import after_removal, deletion_fault, en
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_table.branch_deletion import DELETE_BRANCH
-from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, Tagged, cut
+from lakefold_table.entry import (
+    MAX_TEXT,
+    Committed,
+    Conflict,
+    Duplicate,
+    Entry,
+    Invalid,
+    Outcome,
+    Rejected,
+    Result,
+    Tagged,
+    cut,
+)
+from lakefold_table.errors import DamagedError
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
-from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
+from lakefold_table.marks.marks import RULES, Marks, Rebinding, decode_marks, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
 from lakefold_table.proposal import ANY_FORMAT
@@ -223,7 +236,8 @@ class _Folding:
         if entry.proposal is not None and entry.proposal.format == ANY_FORMAT:
             return self._answer_any_format(entry)
         seen = self._keys.seen(entry)
-        verdict = seen or entry.fault or self._other_format(entry) or self._draft.add(entry)
+        other = entry.fault or self._other_format(entry) or self._other_table(entry)
+        verdict = seen or other or self._draft.add(entry)
         if isinstance(verdict, Invalid):
             return self._explained(entry, verdict).shortened()
         if not isinstance(verdict, Accepted):
@@ -243,6 +257,9 @@ class _Folding:
 
     def _answer_any_format(self, entry: Entry) -> Result | None:
         """Returns what `_answer` does, for a proposal that no format reads."""
+        other = self._other_table(entry)
+        if other is not None and entry.position.offset not in (self._terms.recalled or {}):
+            return other
         tag = tagged(entry)
         if tag is None:
             return self._delete(entry)
@@ -279,6 +296,26 @@ class _Folding:
             f"the table has the format {self._format_name}, the proposal is for one of format "
             f"{entry.proposal.format}",
             "send a proposal in the table's own format",
+        )
+
+    def _other_table(self, entry: Entry) -> Rejected | None:
+        """Returns why an entry is refused that was built on another table of this name; None if it wasn't.
+
+        The newest version may be another client's, which restored older marks: what is built on it names the
+        table as these do.
+        """
+        named, state = entry.envelope.table_id, self._table.state
+        if not named or (state is None and not self.changes):
+            return None
+        now = self._table.marks.full_id
+        if named == now or (state is not None and named == _carried_id(state)):
+            return None
+        return Rejected(
+            Conflict(
+                retryable=True,
+                message=f"this was built on the table {cut(named)}, and the table at this location is "
+                f"{now or 'another one'} now: it was made anew or restored to an earlier copy",
+            )
         )
 
     def _roll_back(self, version: int | None) -> None:
@@ -397,6 +434,15 @@ class _Folding:
         """
         time_us, clock = _log_time(entry), self._terms.clock_us
         return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
+
+
+def _carried_id(state: State) -> str:
+    """Returns the id of the table that the marks in a version name, "" if it has none that can be read."""
+    try:
+        marks = decode_marks(state.metadata)
+    except DamagedError:
+        return ""
+    return "" if marks is None else marks.full_id
 
 
 def _log_time(entry: Entry) -> int:

@@ -14,6 +14,7 @@ from lakefold_table.entry import Invalid, Result, Tagged
 from lakefold_table.errors import InvalidError
 from lakefold_table.ref_files import CONSUMER_TAG
 from lakefold_table.tag_proposal import TagChange, TagTarget
+from lakefold_table.version_mark import mark_of, version_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ class TagAnswers:
         target = None if tag.delete else target_of(tag)
         if making is not None and target == TagTarget("", making):
             return None
-        fault = self._fault(entry, tag) or self._conflict(tag, target)
+        fault = self._fault(entry, tag) or self._conflict(tag, target) or self._other_version(entry, target)
         if fault is not None:
             return fault
         is_new = self._known.tags.get(tag.name) is None
@@ -118,6 +119,15 @@ class TagAnswers:
             hint = "move it, or choose another name"
             return Invalid(f"the tag {tag.name} exists already", hint)
         return None
+
+    def _other_version(self, entry: Entry, target: TagTarget | None) -> Invalid | None:
+        """Returns why the target is not the version that the proposal means; None if it is."""
+        if target is None:
+            return None
+        state = self._state
+        is_newest = state is not None and target == TagTarget("", state.version)
+        mark = mark_of(state) if state is not None and is_newest else self._known.versions.get(target, "")
+        return version_fault(entry.envelope, target.version, mark)
 
 
 def target_of(tag: Tag) -> TagTarget:

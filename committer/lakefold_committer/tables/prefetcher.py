@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.recover_marks import recover_marks
-from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.recovery.stored_versions import own_head, read_state, read_summary
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_table.branch_names import MAIN, branch_root, root_of
 from lakefold_table.errors import (
@@ -30,6 +30,7 @@ from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
 from lakefold_table.uri import canonical, is_under
+from lakefold_table.version_mark import mark_of, mark_of_head
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.versions import Versions
 
@@ -247,8 +248,8 @@ class Prefetcher:
             # If the store refuses the path for good, that is the answer: no message may stop a committer.
             with suppress(LocationError):
                 named[name] = self._tag(refs, name)
-        versions = frozenset(target for target in targets if self._has_version(refs, target))
         main = self._versions.storage.uri
+        versions = {target: self._mark(main, target) for target in targets if self._has_version(refs, target)}
         branches = {target.branch: root_of(main, target.branch) for target in versions if target.branch}
         return KnownTags(named, versions, self._deleted(branches))
 
@@ -324,6 +325,22 @@ class Prefetcher:
             return any(Versions.of(storage, each).has_any() for each in self._formats)
         except InvalidError:
             return False
+
+    def _mark(self, main: str, target: TagTarget) -> str:
+        """Returns the mark of a version that exists, "" if it can't be read."""
+        unwritten = self._previews.state(root_of(main, target.branch), target.version)
+        if unwritten is not None:
+            return mark_of(unwritten)
+        try:
+            versions = self._versions_of(root_of(main, target.branch)) if target.branch else self._versions
+            if versions is None:
+                return ""
+            head = own_head(self._format, versions, target.version)
+            if head is not None:
+                return mark_of_head(head)
+            return mark_of(read_summary(self._format, versions, target.version))
+        except (VersionExpiredError, DamagedError, NotATableError, InvalidError):
+            return ""
 
     def _may_hold(self, base: str) -> bool:
         if self._roots is None:

@@ -50,13 +50,14 @@ class WrittenBefore:
 class AppendWritten(WrittenBefore, KeepsBadRows):
     """An `Operation` that adds files that were written for `target`, the table at version `read_version`.
 
-    `bad_rows`: rows that the tasks left out.
+    `bad_rows`: rows that the tasks left out. `table_id`: the table's `Marks.full_id` at that version.
     """
 
     files: Sequence[WrittenFile]
     target: Target
     read_version: int
     bad_rows: Sequence[pa.Table] = ()
+    table_id: str = ""
 
     def content(self, view: View) -> str:
         """Returns the content of the append, by what was written."""
@@ -73,13 +74,14 @@ class AppendWritten(WrittenBefore, KeepsBadRows):
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal that adds the files, or None if there are none.
 
-        After a refusal the files may be proposed as they are if they fit the table as it is now: if it only
-        got nullable columns, these are null in the batch's rows. Otherwise this raises `RetryError`: whether
-        the batch itself fits the table is known only if it is run again, since `target` has the old types.
+        After a refusal, or if the table was made anew since, the files may be proposed as they are if they
+        fit the table as it is now: if it only got nullable columns, these are null in the batch's rows.
+        Otherwise this raises `RetryError`: whether the batch itself fits the table is known only if it is run
+        again, since `target` has the old types.
         """
         if not self.files:
             return None
-        if self.built:
+        if self.built or (self.table_id and view.carried.full_id != self.table_id):
             try:
                 target = view.target(self.target.fitting.schema, settings)
             except InvalidError as error:

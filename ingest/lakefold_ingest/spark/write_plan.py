@@ -60,7 +60,7 @@ class WritePlan:
     `read_version` is that for which the tasks write. `stage` takes the rows of tasks with few. `columns`:
     those for which they replace rows of a Lance table (an encoded `Schema`), or the schema of a Delta table;
     if `keeps_schema`, the table's own. `metadata`: the metaData action by which a Delta table gets other
-    columns, empty if it keeps its own. `condition`: that of `replaceWhere`.
+    columns, empty if it keeps its own. `condition`: that of `replaceWhere`. `table_id`: see `AppendWritten`.
     """
 
     settings: WriteSettings
@@ -72,6 +72,7 @@ class WritePlan:
     keeps_schema: bool = True
     condition: RowCondition | None = None
     metadata: bytes = b""
+    table_id: str = ""
 
     def run(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> TaskFiles | FewRows:
         """Writes the rows of the task with this number, or leaves them to `commit` if they are few."""
@@ -143,7 +144,7 @@ class WritePlan:
         self, files: Sequence[WrittenFile], bad_rows: pa.Table
     ) -> AppendWritten | OverwriteWritten | ReplaceWhere | ReplaceDelta:
         if self.mode is WriteMode.APPEND:
-            return AppendWritten(files, self.target, self.read_version, [bad_rows])
+            return AppendWritten(files, self.target, self.read_version, [bad_rows], self.table_id)
         if isinstance(self.target, ParquetTarget):
             where = "" if self.condition is None else self.condition.where
             return ReplaceDelta(files, self.columns.decode(), where, self.metadata)
@@ -186,7 +187,8 @@ def plan_write(
     stage = _stage(view, settings, given.value("driverRows"), file_bytes)
     if mode is WriteMode.APPEND:
         target = from_source(view.target(schema, settings), rows, source)
-        return WritePlan(settings, mode, target.with_file_bytes(file_bytes), stage, view.version)
+        target = target.with_file_bytes(file_bytes)
+        return WritePlan(settings, mode, target, stage, view.version, table_id=view.carried.full_id)
     if isinstance(view, DeltaView):
         plan = _plan_replacing(settings, mode, view, schema, stage, where or "", keeps_schema=keeps_schema)
         return replace(plan, target=plan.target.with_file_bytes(file_bytes))

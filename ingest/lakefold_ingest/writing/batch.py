@@ -253,6 +253,7 @@ class StartedBatch:
             self._report = BatchReport(None, attempts + 1, is_sent=False)
         else:
             table_format = format_of(envelope)
+            envelope.table_id = view.carried.full_id
             if self._settings.commit_properties:
                 table_format.record(envelope, self._settings.commit_properties)
             if self._refusals:

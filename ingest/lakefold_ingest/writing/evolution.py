@@ -93,6 +93,7 @@ def with_columns_of(
         if not evolution.is_needed(view, columns):
             return view
         change = evolution.change(view, columns, seen_source(view.uri, settings.storage_options))
+        change.envelope.table_id = view.carried.full_id
         log.check_binding(view.bound, view.uri)
         answer = log.ask(
             change.envelope, view.partition, settings.timeout_s, storage_options=settings.storage_options

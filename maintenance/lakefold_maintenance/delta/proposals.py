@@ -42,7 +42,7 @@ def optimize(survey: DeltaSurvey, results: Sequence[RewrittenFiles]) -> Envelope
     It changes no rows (`dataChange` is false). The new files say where rows were moved (decision 0083), so
     neither a compaction nor a deletion of rows beside it is refused.
     """
-    envelope = Envelope(table=survey.table)
+    envelope = Envelope(table=survey.table, table_id=survey.table_id)
     envelope.delta.read_version = survey.version
     envelope.delta.operation = OPTIMIZE
     # As delta-spark names them.

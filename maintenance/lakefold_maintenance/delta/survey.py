@@ -100,6 +100,7 @@ class DeltaSurveyor:
             None if marks is None else marks.position,
             fixed=frozenset(number for number, file in files.items() if _is_fixed(file)),
             dropped=marks is not None and marks.dropped,
+            table_id="" if marks is None else marks.full_id,
             snapshot=snapshot,
             files=files,
             numbers=self._numbers,

@@ -63,7 +63,7 @@ def without_reuse_index(survey: TableSurvey) -> Envelope | None:
 
 
 def _begin(survey: TableSurvey) -> Envelope:
-    envelope = Envelope(table=survey.table, branch=survey.branch)
+    envelope = Envelope(table=survey.table, branch=survey.branch, table_id=survey.table_id)
     envelope.lance.read_version = survey.version
     envelope.lance.uuid = str(uuid.uuid4())
     return envelope

@@ -72,6 +72,7 @@ class LanceSurveyor:
             _unindexed(figures, known),
             has_reuse_index=FRAGMENT_REUSE.encode() in state.index_section,
             dropped=marks is not None and marks.dropped and not state.is_clone,
+            table_id="" if marks is None else marks.full_id,
         )
 
     def _figures(self, chunks: Sequence[Chunk]) -> NDArray[np.int64]:

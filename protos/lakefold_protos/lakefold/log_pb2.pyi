@@ -55,6 +55,8 @@ class Envelope(_message.Message):
     FRAGMENT_REUSE_INDEX_FIELD_NUMBER: _builtins.int
     BRANCH_FIELD_NUMBER: _builtins.int
     PROPOSED_AT_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    VERSION_MARK_FIELD_NUMBER: _builtins.int
     LANCE_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     TAG_FIELD_NUMBER: _builtins.int
@@ -68,6 +70,14 @@ class Envelope(_message.Message):
     batch_id: _builtins.int
     branch: _builtins.str
     """Empty: the main branch."""
+    table_id: _builtins.str
+    """The table that the proposal was built on, as the marks of the version it read name it: the table's id, and `@` with the
+    time of the last `rebind --restored` if there was one. Another table of this name refuses it. Empty: not known.
+    """
+    version_mark: _builtins.str
+    """The mark of the version that a tag, a Clone or a Restore names, as cursors have it: another version of its number is
+    refused. Empty: not known.
+    """
     content: _builtins.str
     """What stays the same whenever the batch is sent again, as its writer says it: the operation, the columns, the number
     of rows. Another batch with the same key has another one. Empty: the proposal alone shows it.
@@ -109,6 +119,8 @@ class Envelope(_message.Message):
         fragment_reuse_index: _table_pb2.IndexMetadata | None = ...,
         branch: _builtins.str = ...,
         proposed_at: _timestamp_pb2.Timestamp | None = ...,
+        table_id: _builtins.str = ...,
+        version_mark: _builtins.str = ...,
         lance: _transaction_pb2.Transaction | None = ...,
         delta: Global___DeltaProposal | None = ...,
         tag: Global___Tag | None = ...,
@@ -118,7 +130,7 @@ class Envelope(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "tag", b"tag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015

@@ -24,7 +24,7 @@ from lakefold_reader.opening import on_branch
 from lakefold_reader.tail.change import Change, StepLimits
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_reader.versions.branches import fork_of
-from lakefold_reader.versions.cursor import Cursor, mark_of
+from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.listing import newest_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.start import (
@@ -60,6 +60,7 @@ from lakefold_table.errors import (
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.roots import above
 from lakefold_table.storage.base import NamesObstacles
+from lakefold_table.version_mark import mark_of
 
 if TYPE_CHECKING:
     import os

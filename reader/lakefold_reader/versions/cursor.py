@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from lakefold_table.errors import InvalidError
 
-if TYPE_CHECKING:
-    from lakefold_table.format import VersionSummary
-
-MARK_DIGITS = 16
 FORM = "lf1"
 PARTS = (4, 6)
 """The number of parts without and with `mark` and `fork`."""
@@ -54,12 +48,3 @@ class Cursor:
             hint = f'it looks like {form}; or give a version, "earliest" or "latest"'
             raise InvalidError("this is not a cursor", where=str(text), hint=hint)
         return cls(unquote(parts[1]), unquote(parts[2]), int(parts[3]), mark, unquote(fork))
-
-
-def mark_of(summary: VersionSummary) -> str:
-    """Distinguishes a version from any other of its number: a digest of its transaction's uuid.
-
-    If no uuid is known, a digest of its time. It is the same whether the version was read by the first bytes
-    of its file or whole, and whether the file of its transaction still exists.
-    """
-    return sha256((summary.uuid or str(summary.time_us)).encode()).hexdigest()[:MARK_DIGITS]

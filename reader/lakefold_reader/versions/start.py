@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.versions.cursor import VERSION, Cursor, mark_of
+from lakefold_reader.versions.cursor import VERSION, Cursor
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.version_mark import mark_of
 from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ as made after it (decision 0073). 9: the marks of a Delta table with domainMetad
 more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
 replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`);
 an outdated fragment-reuse index is taken away (decision 0116); a writer may say what the content of its batch
-is.
+is; what names another table of its location is refused (decision 0110).
 
 What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,
 and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
@@ -147,7 +147,8 @@ class Marks:
     one). `operations`: for each kind of operation the newest version of that kind, complete after
     `operations_since`. `uuid_contents`: the digests of the contents of the proposals of `uuids`, in the same
     order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, each
-    with the version of that Restore.
+    with the version of that Restore. `restored_us`: when `rebind --restored` last gave up what was folded
+    after the copy that the table was restored to, in microseconds since 1970; 0: never.
     """
 
     table_id: str = ""
@@ -166,6 +167,15 @@ class Marks:
     fingerprint: Fingerprint | None = None
     uuid_contents: tuple[str, ...] = ()
     uuids_rolled_back: Mapping[str, int] = field(default_factory=dict)
+    restored_us: int = 0
+
+    @property
+    def full_id(self) -> str:
+        """Distinguishes the table from any other at its location, also from the one before it was restored.
+
+        Proposals name it (`Envelope.table_id`). Empty if nothing was folded into the table.
+        """
+        return f"{self.table_id}@{self.restored_us}" if self.restored_us else self.table_id
 
     def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
         """Returns the version of the Restore that left the rows of a key out of the table, 0 if unknown."""
@@ -203,7 +213,11 @@ class Marks:
     def moved(self, move: Rebinding) -> Marks:
         """Returns the marks after a move."""
         moves = (*self.moves, move)[-MAX_MOVES:]
-        return replace(self, position=move.after, moves=moves, fingerprint=move.fingerprint)
+        gives_up = move.why is RebindReason.RESTORED and move.after != move.before
+        restored_us = move.time_us if gives_up else self.restored_us
+        return replace(
+            self, position=move.after, moves=moves, fingerprint=move.fingerprint, restored_us=restored_us
+        )
 
     def at(self, position: Position, fingerprint: Fingerprint | None = None) -> Marks:
         """Returns the marks with this position as the last that was folded from its log.
@@ -237,6 +251,8 @@ class Marks:
             mark["owner"] = [self.owner.chain, self.owner.generation]
         if self.fingerprint is not None:
             mark["entry"] = _fingerprint_json(self.fingerprint)
+        if self.restored_us:
+            mark["restored_us"] = self.restored_us
         encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
         if self.file_logs:
             encoded[FILE_LOGS] = compact(self.file_logs)
@@ -327,6 +343,7 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         fingerprint=_fingerprint_of(mark.get("entry")),
         uuid_contents=split(metadata.get(UUID_CONTENTS, ""), len(uuids)),
         uuids_rolled_back=dict(_pairs(metadata.get(UUIDS_ROLLED_BACK, "[]"))),
+        restored_us=whole(mark.get("restored_us", 0)),
     )
 
 

@@ -24,6 +24,7 @@ from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path
 from lakefold_table.nesting import needs_around, neighbour_fault
 from lakefold_table.roots import above, below, is_whole
+from lakefold_table.version_mark import mark_of, version_fault
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -81,7 +82,7 @@ def begin(envelope: Envelope, fetched: Fetched) -> LanceState | Invalid:
             f"the branch {source.branch} at {clone.ref_path} was deleted by the proposal at {by}",
             "clone a version of another branch",
         )
-    fault = _source_fault(envelope, source)
+    fault = version_fault(envelope, clone.ref_version, mark_of(source)) or _source_fault(envelope, source)
     if fault is not None:
         return fault
     return _shallow(clone, source) if clone.is_shallow else _deep(source)

@@ -14,6 +14,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
 from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
+from lakefold_table.version_mark import mark_of, version_fault
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -43,6 +44,9 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
             f"version {number} can't be restored: it was cleaned up, or can't be read",
             "restore another version; a tag keeps a version from being cleaned up",
         )
+    fault = version_fault(proposal.envelope, number, mark_of(restored))
+    if fault is not None:
+        return fault
     if has_stable_row_ids(restored.head) != table.stable_row_ids:
         return Invalid(
             f"version {number} and the newest differ in whether they have stable row ids",
