@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 import queue
 import threading
 import time
@@ -42,6 +41,7 @@ from lakefold_ingest.writing.report import BatchReport
 from lakefold_table.entry import Committed, RefusedError
 from lakefold_table.errors import InvalidError, LakefoldError, OptionName, RetryError, StopError
 from lakefold_table.new_threads import start_thread
+from lakefold_table.own_process import OwnProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ class BatchWriter:
         self._unanswered: set[Pending] = set()
         self._flushing = 0
         self._is_closing = False
-        self._process_id = os.getpid()
+        self._process = OwnProcess("this Writer", settings.table)
         self._broken: LakefoldError | None = None
         self._first_failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
@@ -133,6 +133,7 @@ class BatchWriter:
         the rows are in the table. Raises `InvalidError` if the writer is closed or the rows have no Arrow
         stream, and the error that ended the writer.
         """
+        self._process.check()
         pending = self._pending(rows)
         if pending.rows == 0:
             pending.future.set_result(BatchReport(None, is_sent=False))
@@ -145,6 +146,7 @@ class BatchWriter:
 
     async def append_async(self, rows: ArrowStream) -> BatchReport:
         """Adds rows and returns what became of them, as `append` does, without blocking the event loop."""
+        self._process.check()
         pending = self._pending(rows)
         if pending.rows == 0:
             return BatchReport(None, is_sent=False)
@@ -158,8 +160,9 @@ class BatchWriter:
     def flush(self) -> None:
         """Waits until everything that was appended before this call has an outcome, without `max_delay`.
 
-        Raises nothing: the futures have the errors.
+        Raises nothing in the process that made the writer: the futures have the errors.
         """
+        self._process.check()
         with self._changed:
             self._flushing += 1
             futures = [pending.future for pending in self._unanswered]
@@ -177,7 +180,10 @@ class BatchWriter:
         that have none get a `RetryError`. Raises the first error that an append of this writer had, also if
         its future was read. A note of it says how many appends failed, with how many rows, and how many of
         them were refused, were sent and have no outcome, or were never sent. May be called again.
+
+        As every method it raises `InvalidError` in a process that was forked after the writer was made.
         """
+        self._process.check()
         with self._changed:
             if not self._is_closing:
                 self._answered_at = time.monotonic()
@@ -205,7 +211,7 @@ class BatchWriter:
         It is the way out for a thread that writes a file: Python would unwind its stack, which aborts the
         process. A process that was forked has none of the threads, and the rows are another's.
         """
-        if not self._unanswered or os.getpid() != self._process_id:
+        if not self._unanswered or not self._process.is_here:
             return
         with self._changed:
             appends, rows = len(self._unanswered), sum(pending.rows for pending in self._unanswered)

@@ -29,6 +29,7 @@ from lakefold_log.client.failures import (
 )
 from lakefold_log.client.java_options import java_option
 from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.own_client import own_client
 from lakefold_table.errors import InvalidError, OptionName, RetryError
 from lakefold_table.new_threads import check_room, no_threads, start_thread
 
@@ -178,7 +179,8 @@ class Admin:
         self._was_answered = False
         with client_set_up(config.bootstrap_servers):
             # The answers contain the errors; librdkafka's own lines on stderr would only repeat them.
-            self.client = KeptClient.made(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
+            made = KeptClient.made(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
+        self.client = own_client(made, "this client of the cluster", config.bootstrap_servers)
         # The pool must not reference this object: only the garbage collector would free a cycle of both.
         self.consumers = ConsumerPool(partial(_consumer_of, config))
 

@@ -26,6 +26,7 @@ from lakefold_log.client.admin import INSTANCE, Admin, KafkaConfig, Option, clie
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.failures import error_of
 from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.own_client import own_client
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_table.closing import Closing
@@ -113,7 +114,8 @@ class Membership(Closing):
         self._has_name = INSTANCE in options
         with client_set_up(config.bootstrap_servers):
             self._patience_s = float(options["max.poll.interval.ms"]) / _MILLISECONDS / 2
-            self._consumer = Consumer({**options, "error_cb": self._note}, logger=LOGGER)
+            made = Consumer({**options, "error_cb": self._note}, logger=LOGGER)
+            self._consumer = own_client(made, "this member of a group", config.bootstrap_servers)
             self._consumer.subscribe(
                 [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
             )

@@ -21,6 +21,7 @@ from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.failures import error_of
 from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.own_client import own_client
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
 from lakefold_log.client.topics import describe, watermarks
@@ -307,7 +308,8 @@ class PartitionReader(Closing):
         # The client must not reference the reader: the cycle would keep the reader, with the connections and
         # threads of its admin client, until the garbage collector runs, which a committer seldom has done.
         with client_set_up(config.bootstrap_servers):
-            return Consumer({**options, "error_cb": on_error}, logger=LOGGER)
+            made = Consumer({**options, "error_cb": on_error}, logger=LOGGER)
+        return own_client(made, "this reader of the log", config.bootstrap_servers)
 
     def _assign(self, offset: int) -> None:
         """Begins to read at `offset`, or before it, after the last entry that was read.

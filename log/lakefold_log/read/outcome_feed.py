@@ -16,6 +16,7 @@ from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, clie
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.failures import kafka_errors
 from lakefold_log.client.meanings import Request
+from lakefold_log.client.own_client import own_client
 from lakefold_log.client.requests import offset_ranges
 from lakefold_log.client.topics import describe
 from lakefold_protos.lakefold import log_pb2
@@ -60,7 +61,8 @@ class OutcomeFeed(Closing):
             "isolation.level": "read_committed",
         }
         with client_set_up(config.bootstrap_servers):
-            self._consumer = Consumer(config.client(fixed=fixed), logger=LOGGER)
+            made = Consumer(config.client(fixed=fixed), logger=LOGGER)
+        self._consumer = own_client(made, "this reader of outcomes", config.bootstrap_servers)
         starts = [TopicPartition(*key, max(low, end - back)) for key, (low, end) in ranges.items()]
         self._consumer.assign(starts)
 

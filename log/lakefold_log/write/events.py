@@ -16,6 +16,7 @@ from lakefold_log.client.admin import KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.failures import error_of
 from lakefold_log.client.meanings import Request
+from lakefold_log.client.own_client import own_client
 from lakefold_log.client.topics import TopicDescription, create, describe
 from lakefold_table.errors import RetryError
 
@@ -69,7 +70,8 @@ class EventSender:
             "delivery.report.only.error": True,
         }
         with client_set_up(config.bootstrap_servers):
-            self._producer = Producer(config.client(fixed=fixed, tuned=tuned), logger=LOGGER)
+            made = Producer(config.client(fixed=fixed, tuned=tuned), logger=LOGGER)
+        self._producer = own_client(made, "this sender of events", config.bootstrap_servers)
 
     @property
     def acknowledged(self) -> int:

@@ -22,6 +22,7 @@ from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.failures import error_of, kafka_error
 from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.own_client import own_client
 from lakefold_log.client.requests import max_message_bytes
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import TopicGuard
@@ -82,7 +83,8 @@ class Proposer(Closing):
         options = self._options(config)
         self._limit = min(int(options["message.max.bytes"]), self._topic_limit())
         with client_set_up(config.bootstrap_servers):
-            self._producer = Producer(options, logger=LOGGER)
+            made = Producer(options, logger=LOGGER)
+        self._producer = own_client(made, "this sender of proposals", config.bootstrap_servers)
         # Set while `close` waits for what was sent; then the thread that serves the client ends.
         self._closed = threading.Event()
         self._closing = threading.Event()

@@ -23,6 +23,7 @@ from lakefold_log.client.admin import KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.failures import error_of, kafka_error
 from lakefold_log.client.meanings import Meaning, Request, meaning_of
+from lakefold_log.client.own_client import own_client
 from lakefold_log.client.rights import on_group, on_topics, on_transactional_id
 from lakefold_table.errors import LakefoldError, RetryError
 from lakefold_table.new_threads import start_thread
@@ -84,7 +85,8 @@ class Session:
         with client_set_up(config.bootstrap_servers):
             options = config.client(fixed={"transactional.id": name, **_OWN_OPTIONS}, tuned=tuned)
             # With a logger, so that a fenced producer doesn't print to stderr.
-            self._producer = Producer(options, logger=LOGGER)
+            made = Producer(options, logger=LOGGER)
+        self._producer = own_client(made, "this reporter of outcomes", config.bootstrap_servers)
         self._membership = _membership(config, group)
         self._connect()
         self._attempt_s = _FIRST_ATTEMPT_S

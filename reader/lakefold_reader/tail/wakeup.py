@@ -21,6 +21,7 @@ import structlog
 
 from lakefold_table.errors import LakefoldError
 from lakefold_table.new_threads import start_thread
+from lakefold_table.own_process import OwnProcess
 from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
@@ -126,16 +127,28 @@ class OutcomesListener:
     """
 
     def __init__(self, connect: Callable[[], News]) -> None:
+        self._connect = connect
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = OwnProcess("this listener")
         self._shared = _Shared()
         self._thread = threading.Thread(
-            target=_listen, args=(self._shared, connect), name="lakefold-waker", daemon=True
+            target=_listen, args=(self._shared, self._connect), name="lakefold-waker", daemon=True
         )
         self._end = weakref.finalize(self, self._shared.stop.set)
         start_thread(self._thread)
 
+    def _begin_here(self) -> None:
+        """Begins to listen in a process that was forked: it doesn't have the thread."""
+        if not self._process.is_here:
+            self._end.detach()
+            self._begin()
+
     @property
     def listening(self) -> bool:
         """Whether this object would receive the report of a new version now."""
+        self._begin_here()
         return self._shared.listening
 
     def wait(self, beyond: int, seconds: float) -> None:
@@ -143,6 +156,7 @@ class OutcomesListener:
 
         A reason is also that listening has begun: earlier reports were missed.
         """
+        self._begin_here()
         self._shared.beyond = beyond
         self._shared.news.wait(seconds)
         self._shared.news.clear()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.new_threads import new_threads
+from lakefold_table.own_process import OwnProcess
 from lakefold_table.versions.heads import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class PrefetchedVersions:
         self._first = FirstRead()
         self._requests: deque[_Request] = deque()
         self._pool: ThreadPoolExecutor | None = None
+        self._process = OwnProcess("these requests")
         self._run = 0
         self._ahead: VersionSummary | None = None
 
@@ -92,6 +94,7 @@ class PrefetchedVersions:
         """
         if self._ahead is not None and self._ahead.version == version and not whole:
             return self._ahead
+        self._begin_here()
         if whole or self._source.storage.cheap_size:
             summary = self._read(version, whole=whole)
         else:
@@ -110,8 +113,16 @@ class PrefetchedVersions:
         self._ahead = self.take(version, newest=newest)
         return self._ahead
 
+    def _begin_here(self) -> None:
+        """Forgets the threads and their requests in a process that was forked: it doesn't have them."""
+        if not self._process.is_here:
+            self._process = OwnProcess("these requests")
+            self._requests.clear()
+            self._pool = None
+
     def close(self) -> None:
         """Drops what was read ahead, and ends the threads."""
+        self._begin_here()
         self._ahead = None
         self._drop()
         if self._pool is not None:
