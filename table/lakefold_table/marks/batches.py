@@ -77,8 +77,8 @@ class AppMark:
 
     @property
     def is_short(self) -> bool:
-        """Whether it only has what `shortened` keeps."""
-        return bool(self.intervals) and not self.recent and not self.time_us
+        """Whether it only has what `shortened` keeps. A mark of an old release may have no time, but more."""
+        return len(self.intervals) == 1 and not self.recent and not self.time_us
 
     def shortened(self) -> AppMark:
         """Returns what is kept of an app that was silent while many others wrote: the last interval.
