@@ -194,7 +194,7 @@ HISTORY` and `lakefold log` show it.
   other. Without it the files are written again without these rows, and two writers that change rows of
   one file conflict: the second one reads it again. The change feed compares such files, and leaves out rows
   that are in both, so it costs reading them. New tables don't have it, so that every client reads them
-  (decision [0117](../decisions/0117-new-delta-tables-have-neither-deletion-vectors-nor-a-change-feed.md)).
+  (decision [0115](../decisions/0115-new-delta-tables-have-neither-deletion-vectors-nor-a-change-feed.md)).
 - **New keys**: two upserts that insert the same key conflict, and the second one is built again. The
   committer compares the inserted keys with the statistics of the files that others added meanwhile, in at
   most 32 ranges for each key column. So it may also turn back an upsert of other keys in these ranges; a

@@ -115,7 +115,7 @@ def test_what_comes_after_one(name: str, table: Path) -> None:
 
 
 def test_a_compaction_that_remaps_after_one_that_did_not(table: Path) -> None:
-    """Indices cover no moved rows in ours; those of pylance hide rows (decision 0116)."""
+    """Indices cover no moved rows in ours; those of pylance hide rows (decision 0114)."""
     deferred_in_parts(lance.dataset(str(table)))
     both = replayed(table, compact)
     assert isinstance(both.result, Committed)

@@ -1,4 +1,4 @@
-"""An index of each kind finds the rows that are there, whoever compacted the table before (decision 0115)."""
+"""An index of each kind finds the rows that are there, whoever compacted the table before (decision 0113)."""
 
 from __future__ import annotations
 

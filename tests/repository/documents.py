@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -138,11 +137,11 @@ def decision_form(document: Source) -> Iterator[str]:
 
 
 def decision_numbers(names: Collection[str]) -> Iterator[str]:
-    """Yields numbers that two decisions have. A number may be taken before its file is there."""
-    numbers = Counter(name[:4] for name in names)
-    for number, count in sorted(numbers.items()):
-        if count > 1 or not number.isdecimal():
-            yield f"{count} decisions are numbered {number}"
+    """Yields gaps and duplicates in the numbers of the decisions (0000 is the template)."""
+    numbers = sorted(name[:4] for name in names)
+    expected = [f"{number:04}" for number in range(len(names))]
+    if numbers != expected:
+        yield f"decisions are numbered {', '.join(numbers)} instead of {', '.join(expected)}"
 
 
 # Asked of each module for each document.

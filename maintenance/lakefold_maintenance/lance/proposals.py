@@ -1,7 +1,7 @@
 """The envelopes that maintenance sends: a compaction, and the removal of a fragment-reuse index.
 
 A Rewrite leaves indices as they are. Those that know rows by their addresses cover none of the new
-fragments, and queries scan these until the indices are brought up to date (decision 0115). A fragment-reuse
+fragments, and queries scan these until the indices are brought up to date (decision 0113). A fragment-reuse
 index would lead from the old addresses to the new ones, but with it graphs of vectors can't be searched, and
 pylance's own compaction after it makes indices hide rows (Lance facts 10.10 and 10.11).
 """

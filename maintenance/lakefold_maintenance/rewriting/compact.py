@@ -5,7 +5,7 @@ other tasks continue. If a proposal is refused, its new files are removed. If it
 stay, because it may still be folded.
 
 An index that knows rows by their addresses covers none of the new fragments, so queries scan them until the
-indices are brought up to date (decision 0115).
+indices are brought up to date (decision 0113).
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class TableUpkeep:
         return replace(report, indices=behind)
 
     def _take_reuse_index_away(self, survey: TableSurvey) -> None:
-        """Proposes that, if the table has one (decision 0115). Raises `RetryError` if it is refused."""
+        """Proposes that, if the table has one (decision 0113). Raises `RetryError` if it is refused."""
         envelope = survey.format.without_reuse_index(survey) if survey.has_reuse_index else None
         if envelope is None:
             return

@@ -117,7 +117,7 @@ class VersionBuilder:
         return self._index_section
 
     def settle_indices(self) -> bool:
-        """Takes an outdated fragment-reuse index away (decision 0116). Returns whether indices changed.
+        """Takes an outdated fragment-reuse index away (decision 0114). Returns whether indices changed.
 
         One that can't be read stays as it is: every client that opens an index fails because of it.
         """

@@ -52,7 +52,7 @@ as made after it (decision 0073). 9: the marks of a Delta table with domainMetad
 0097), its metrics are named by the operation, a batch that another client recorded in it is a Duplicate, and
 more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
 replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`);
-an outdated fragment-reuse index is taken away (decision 0116); a writer may say what the content of its batch
+an outdated fragment-reuse index is taken away (decision 0114); a writer may say what the content of its batch
 is; what names another table of its location is refused (decision 0110).
 
 What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,

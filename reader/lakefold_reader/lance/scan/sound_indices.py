@@ -1,4 +1,4 @@
-"""Says whether searches through a version's indices find all rows (decision 0116).
+"""Says whether searches through a version's indices find all rows (decision 0114).
 
 Between another client's compaction and the next version of a committer, an index may hide rows. A filter is
 then evaluated by a scan.
@@ -36,7 +36,7 @@ def stored_indices(state: LanceState) -> Indices:
 
 
 def indices_without_reuse(state: LanceState, content: Content) -> Indices:
-    """Returns the indices as they are without the fragment-reuse index (decision 0116).
+    """Returns the indices as they are without the fragment-reuse index (decision 0114).
 
     Raises `DamagedError` if that can't be read.
     """

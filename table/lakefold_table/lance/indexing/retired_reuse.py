@@ -1,4 +1,4 @@
-"""Takes the fragment-reuse index away, with all coverage that relies on it (decision 0116).
+"""Takes the fragment-reuse index away, with all coverage that relies on it (decision 0114).
 
 pylance's compaction remaps an index by the addresses that its files hold. If these are older than the
 fragment-reuse index, it finds none of them among the rows that it moved, and yet the entry covers the new
