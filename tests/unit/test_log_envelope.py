@@ -181,6 +181,8 @@ def test_json_of_an_envelope_is_as_written_down() -> None:
         "branch": "dev",
         "proposed_at": "1970-01-01T00:00:01.500Z",
         "claim": {"uri": "", "size": str(2**53 + 1), "sha256": ""},
+        "table_id": "",
+        "version_mark": "",
         "content": "",
     }
 
