@@ -48,7 +48,13 @@ TOGETHER: Final = {
         "test_spark_source",
         "test_spark_streams",
     ),
-    "relayed": ("test_clock_jumps", "test_cut_connections", "test_late_files", "test_questions"),
+    "relayed": (
+        "test_clock_jumps",
+        "test_cut_connections",
+        "test_late_files",
+        "test_passing_states",
+        "test_questions",
+    ),
     "dynamodb": (
         "test_blocks_with_needs",
         "test_bucket_drop",

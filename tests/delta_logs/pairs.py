@@ -220,10 +220,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
     "two columns": Pair("m:y", "m:z"),
     "one column": Pair("m:y", "m:y"),
 }
-STRICTER: Final = {
-    "a protocol": "a writer that did not know the protocol may not have kept to it",
-    "a protocol and metadata": "a writer that did not know the protocol may not have kept to it",
-}
+STRICTER: Final = {}
 """Pairs of which delta-spark commits both, and we the first alone."""
 LOOSER: Final = {
     "an append, rows below its own were read": "the statistics of the file show that it has no such row",
@@ -232,6 +229,7 @@ LOOSER: Final = {
     "a property and a removal": "the file fits to any value of the property",
     "a column and an append": "the new column is null in the file",
     "metadata and a protocol": "the protocol fits to any value of the property",
+    "two protocols": "both name the protocol that the table has",
     "two properties": "changes of different properties are merged",
     "two properties of Delta": "changes of different properties are merged",
     "a property, and a column": "changes of a property and of the schema are merged",

@@ -32,10 +32,10 @@ TIMES = 2
 """So often each is measured, and the quickest counts."""
 
 
-def rows(columns: int, *ids: int) -> pa.Table:
+def rows(columns: int, *ids: int, text: str = "x") -> pa.Table:
     named = {f"column_{number}": pa.array([number] * len(ids), pa.int64()) for number in range(columns - 2)}
     return pa.table(
-        {"id": pa.array(ids, pa.int64()), **named, "text": pa.array(["x"] * len(ids), pa.string())}
+        {"id": pa.array(ids, pa.int64()), **named, "text": pa.array([text] * len(ids), pa.string())}
     )
 
 
@@ -57,7 +57,8 @@ class Wide:
         assert self._folding.put(append_source(RowSource(rows(self.columns, number, number + 1000))))
 
     def upsert(self) -> None:
-        assert self._folding.put(UpsertRows(rows(self.columns, 1, 2000), Merge(("id",))))
+        changed = rows(self.columns, 1, 2000, text=f"after {next(self._ids)}")
+        assert self._folding.put(UpsertRows(changed, Merge(("id",))))
 
     def read(self) -> None:
         assert lakefold.open(self.path).to_arrow().num_columns == self.columns

@@ -367,7 +367,7 @@ def test_tasks_end_in_the_loop() -> None:
 def unknown(uri: str, offset: int) -> Message:
     """A proposal of a kind that no release knows yet."""
     kindless = Envelope(table=uri).SerializeToString()
-    return Message(offset, uri.encode(), kindless + b"\x82\x01\x00")
+    return Message(offset, uri.encode(), kindless + b"\xa2\x06\x00")
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "detached"])

@@ -125,7 +125,11 @@ def test_roots_are_made_canonical() -> None:
         ("bootstrap_servers", "a:1,b:99999", "bootstrap_servers: 'b:99999' has no port between 1 and 65535"),
         ("partitions", "3-1", "partitions: '3-1' ends before it begins"),
         ("partitions", "0-99999999999", "partitions: '0-99999999999' has more than 100,000 partitions"),
-        ("partitions", "1-x", "partitions: '1-x' is not a partition, nor a range"),
+        (
+            "partitions",
+            "1-x",
+            "partitions: '1-x' is not a partition, a range such as 4-7, ordinal/N, all or shared",
+        ),
         ("roots", "s3://lake/../x", "roots: "),
         ("roots", '["s3://lake/x", ', r"roots: it begins with \[ and is not a JSON list"),
     ],

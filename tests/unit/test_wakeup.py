@@ -17,6 +17,7 @@ from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail, tail_of
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.packages import MissingPackageError
 from lakefold_table.storage import open_storage
 from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
@@ -183,5 +184,5 @@ def test_without_kafka_installed_it_is_said_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     for name in [name for name in sys.modules if name.startswith("lakefold_log.")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(InvalidError, match=r"lakefold\[kafka\]"):
+    with pytest.raises(MissingPackageError, match=r"lakefold\[kafka\]"):
         OutcomesTopic("127.0.0.1:1").check()

@@ -50,8 +50,8 @@ def test_the_wheel_has_the_packages_and_the_files_of_the_console(wheel: zipfile.
 
 def test_the_plain_package_needs_no_tools_and_no_spark(wheel: zipfile.ZipFile) -> None:
     plain = requirements(wheel, "")
-    assert "pylance" in plain
-    assert not plain & (DEVELOPERS | SPARK)
+    assert not plain & (DEVELOPERS | SPARK | {"pylance"})
+    assert "pylance" in requirements(wheel, "lance") & requirements(wheel, "ingest")
     assert requirements(wheel, "dev") >= DEVELOPERS
     assert requirements(wheel, "ingest") >= SPARK
 
