@@ -469,8 +469,8 @@ def test_the_function_returns_what_became_of_each_batch(
     first = returned[0]
     assert isinstance(first, Committed)
     assert (first.version, first.rows_added) == (2, 3)
-    assert returned[1:3] == [Duplicate(2), None]
-    assert returned[4] == Duplicate(3, rolled_back_by=4)
+    assert returned[1:3] == [Duplicate(2), Committed(3)]
+    assert returned[4] == Duplicate(4, rolled_back_by=5)
     assert [report.result for report in reports] == returned
     assert [report.figures.rows for report in reports] == [3, 0, 0, 4, 4]
     assert reports[0].figures.bytes > 0

@@ -110,7 +110,6 @@ VERSION: Final = {
     "lakefold_reader/opening": "on_branch",
     "lakefold_reader/consumers/consumers": "find",
     "lakefold_reader/versions/start": "start_of",
-    "lakefold_table/version_mark": "mark_of",
     "lakefold_reader/versions/prefetch": "take",
     "lakefold_reader/lance/versions": "read_summary",
     "lakefold_reader/delta/versions": "read_summary",

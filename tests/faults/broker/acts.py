@@ -19,6 +19,7 @@ from lance.fragment import write_fragments
 import lakefold
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
+from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.branches import located_in
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
@@ -209,9 +210,7 @@ class Scene:
             if isinstance(outcome.result, Committed):
                 table_format, versions = located_in(open_storage(outcome.table), BUILT_IN)
                 number = outcome.result.version
-                state = table_format.decode(
-                    versions.path(number), versions.read(number), versions.storage.uri
-                )
+                state = read_state(table_format, versions, number)
                 record = decode_record(state.properties, versions.storage.uri)
                 assert record is not None
                 assert record.committed[outcome.position.offset] == outcome.result
