@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -57,9 +57,10 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
     It is served to this machine only, unless --host says otherwise; then set a token. It runs until SIGTERM
     or Ctrl-C.
     """
-    stopped = threading.Event()
+    # A signal may come while `get` begins. It can be given to this queue also then, and to an event it can't.
+    stopped: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda number, _: stopped.put(number))
     from lakefold.web.site import ConsoleSite
     from lakefold_committer.observability.web_server import WebServer
 
@@ -78,7 +79,7 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
             source = click.get_current_context().get_parameter_source("token")
             is_typed = source is ParameterSource.COMMANDLINE
             _print_address(host, server.port, token, as_json=as_json, shows_token=is_typed)
-            stopped.wait()
+            stopped.get()
 
 
 def _print_address(host: str, port: int, token: str, *, as_json: bool, shows_token: bool) -> None:

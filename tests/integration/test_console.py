@@ -223,7 +223,9 @@ def test_status_consumers_and_refs_are_those_that_the_verbs_print(
     assert listed["consumers"] == table["consumers"] == consumers
     assert [(each["name"], each["unread_versions"]) for each in table["consumers"]] == [("nightly", 1)]
     [refs] = shown(capsys, "refs", uri)
-    assert (table["tags"], table["branches"]) == (refs["tags"], refs["branches"])
+    # The page shows the consumer itself instead of its tag.
+    assert [tag["name"] for tag in refs["tags"]] == ["lakefold-consumer-nightly"]
+    assert (table["tags"], table["branches"]) == ([], refs["branches"])
     assert len(table["tags"]) == 1
 
 

@@ -95,7 +95,7 @@ def test_a_blob_is_written_into_files_that_keep_its_bytes_elsewhere(tmp_path: Pa
 def test_a_table_is_not_created_whose_blobs_could_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match=r"blob is a blob of the type lance\.blob\.v2") as caught:
         created(tmp_path / "t", StructType().add("blob", BinaryType(), metadata=BLOB))
-    assert "dataStorageVersion 2.1" in caught.value.message
+    assert "data storage version 2.1" in caught.value.message
     assert not (tmp_path / "t").exists()
 
 

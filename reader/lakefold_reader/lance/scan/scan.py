@@ -28,7 +28,6 @@ from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema, is_blo
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
 from lakefold_reader.lance.scan.sound_indices import may_hide_rows
-from lakefold_reader.lance.versions import read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.new_threads import check_room
@@ -102,9 +101,11 @@ class Dataset:
 
     @functools.cached_property
     def _by_index(self) -> bool:
-        """Whether filters may be evaluated through the table's indices."""
-        state = self.state or read_state(self.source, self.version)
-        return not may_hide_rows(state, self.source.content)
+        """Whether filters may be evaluated through the table's indices: not without the state.
+
+        A task of Spark reads some fragments, and would have to read the whole manifest to know.
+        """
+        return self.state is not None and not may_hide_rows(self.state, self.source.content)
 
     @functools.cached_property
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
