@@ -220,7 +220,7 @@ PAIRS: Final[Mapping[str, Pair]] = {
     "two columns": Pair("m:y", "m:z"),
     "one column": Pair("m:y", "m:y"),
 }
-STRICTER: Final = {}
+STRICTER: Final[dict[str, str]] = {}
 """Pairs of which delta-spark commits both, and we the first alone."""
 LOOSER: Final = {
     "an append, rows below its own were read": "the statistics of the file show that it has no such row",
