@@ -152,7 +152,10 @@ def test_the_verb_appends_files_and_prints_the_outcome(
             "app_id": "loader",
             "batch_id": 0,
         }
-        assert appended(str(tmp_path / "a.parquet"), *key)[1]["kind"] == "duplicate"
+        again = appended(str(tmp_path / "a.parquet"), str(tmp_path / "b.csv"), *key)
+        assert (again[0], again[1]["kind"]) == (0, "duplicate")
+        code, document = appended(str(tmp_path / "a.parquet"), *key)
+        assert (code, document["error"]["kind"]) == (3, "ReusedKeyError")  # type: ignore[index] # JSON
         code, document = appended(str(tmp_path / "a.parquet"), "--app-id", "loader")
         assert code == 2
         (tmp_path / "c.csv").write_text("n,z\n3,x\n")
