@@ -20,8 +20,6 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
-
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
@@ -31,21 +29,18 @@ AHEAD = timedelta(days=95)
 assert timedelta(microseconds=SILENT_APP_US) < AHEAD
 
 
-def play_a_jump(stage: Stage, send_ahead: Callable[[Envelope], None], patch: pytest.MonkeyPatch) -> None:
+def play_a_jump(stage: Stage, send_ahead: Callable[[Envelope], None]) -> None:
     """Fold while the log's clock jumps, and check keys, rows, the times of versions and what is said of it.
 
     `send_ahead` sends a proposal that the log stamps `AHEAD` of now.
     """
-    # Then only the clock decides which apps are forgotten, as in a table of more than a thousand.
-    patch.setattr("lakefold_committer.fold.keys.KEPT_APPS", 0)
     with capture_logs() as lines, folding(stage, policies_every_s=3600.0) as (errors, metrics):
         assert stage.ask(creation(stage.uri)) == Committed(1)
         assert _version(stage.ask(_batch(stage, "app", 1))) == 2
         late = _batch(stage, "late", 2)
         send_ahead(late)
         assert _version(_answer_to(stage, late)) == 3
-        # Of an app beyond those that are kept whole, the version is not known any more.
-        assert stage.ask(_batch(stage, "app", 1)) == Duplicate(0)
+        assert stage.ask(_batch(stage, "app", 1)) == Duplicate(2)
         assert _version(stage.ask(_batch(stage, "app", 3))) == 4
     assert errors == []
     assert _noticed(metrics) == 1

@@ -96,7 +96,7 @@ def _set_clock(broker: JumpingBroker, own: OwnLog, topic: str, days: int) -> Non
 
 
 def test_a_brokers_clock_that_jumps_forgets_no_batch_and_dates_no_version(
-    jumping: JumpingBroker, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jumping: JumpingBroker, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     bootstrap = jumping.bootstrap_servers
     own = OwnLog.make(bootstrap, topic_names)
@@ -109,4 +109,4 @@ def test_a_brokers_clock_that_jumps_forgets_no_batch_and_dates_no_version(
         stage.send(envelope)
         _set_clock(jumping, own, topic_names.events, 0)
 
-    play_a_jump(stage, send_ahead, monkeypatch)
+    play_a_jump(stage, send_ahead)

@@ -22,8 +22,6 @@ from tests.integration.test_topic_settings import set_to
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from tests.integration.conftest import TopicNames
     from tests.servers.kafka_relay import RelayedBroker
@@ -33,7 +31,7 @@ TAKEN_MS = str(2 * AHEAD.days * 24 * 3600 * 1000)
 
 
 def test_a_log_time_that_jumps_forgets_no_batch_and_dates_no_version(
-    relayed: RelayedBroker, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    relayed: RelayedBroker, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     bootstrap = relayed.bootstrap_servers
     own = OwnLog.make(bootstrap, topic_names)
@@ -48,4 +46,4 @@ def test_a_log_time_that_jumps_forgets_no_batch_and_dates_no_version(
         assert producer.flush(PATIENCE_S) == 0
         set_to(own, topic, message_timestamp_type="LogAppendTime")
 
-    play_a_jump(stage, send_ahead, monkeypatch)
+    play_a_jump(stage, send_ahead)
