@@ -60,12 +60,12 @@ def append(
     again.
     """
     settings = write_settings(table, options, append)
+    key = batch_key(app_id, batch_id)
+    source = RowSource(rows, checks=key.batch_id is not None)
     operation = append_source(
-        RowSource(rows),
-        leaves_rows_out=bool(settings.bad_records),
-        source_columns=settings.bad_records_columns,
+        source, leaves_rows_out=bool(settings.bad_records), source_columns=settings.bad_records_columns
     )
-    return put_batch(settings, batch_key(app_id, batch_id), operation)
+    return put_batch(settings, key, operation, rows=source)
 
 
 def upsert(
@@ -113,8 +113,9 @@ def upsert(
     check_kinds({"clauses": clauses})
     merge = Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), tuple(clauses))
     key = batch_key(app_id, batch_id)
-    operation = UpsertRows(RowSource(rows).table(), merge, source=settings.bad_records_columns)
-    return put_batch(settings, key, operation)
+    source = RowSource(rows, checks=key.batch_id is not None)
+    operation = UpsertRows(source.table(), merge, source=settings.bad_records_columns)
+    return put_batch(settings, key, operation, rows=source)
 
 
 def delete(
@@ -144,12 +145,14 @@ def delete(
     """
     settings = write_settings(table, options, delete)
     check_kinds({"where": where})
-    operation = delete_operation(where, names_of(keys, "keys"), rows, settings.bad_records_columns)
-    return put_batch(settings, batch_key(app_id, batch_id), operation)
+    key = batch_key(app_id, batch_id)
+    source = None if rows is None else RowSource(rows, checks=key.batch_id is not None)
+    operation = delete_operation(where, names_of(keys, "keys"), source, settings.bad_records_columns)
+    return put_batch(settings, key, operation, rows=source)
 
 
 def delete_operation(
-    where: str | None, keys: tuple[str, ...], rows: ArrowStream | None, source: tuple[str, ...] = ()
+    where: str | None, keys: tuple[str, ...], rows: RowSource | None, source: tuple[str, ...] = ()
 ) -> Operation:
     """Returns the operation that deletes by a predicate or by keys. Raises `InvalidError` for neither.
 
@@ -158,7 +161,7 @@ def delete_operation(
     if where is not None and not keys and rows is None:
         return DeleteWhere(where)
     if where is None and keys and rows is not None:
-        return delete_keys(RowSource(rows).table(), keys, source)
+        return delete_keys(rows.table(), keys, source)
     raise InvalidError(
         "a delete needs either a predicate, or the key columns and rows with the keys",
         where=OptionName("where"),
@@ -209,8 +212,10 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     given = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     check_kinds({**given, "debezium_types": debezium_types})
     format_ = change_format(keys, order_by, envelope, operation_column, operations, debezium_types)
-    operation = ApplyChanges(RowSource(rows).table(), format_, source=settings.bad_records_columns)
-    return put_batch(settings, batch_key(app_id, batch_id), operation)
+    key = batch_key(app_id, batch_id)
+    source = RowSource(rows, checks=key.batch_id is not None)
+    operation = ApplyChanges(source.table(), format_, source=settings.bad_records_columns)
+    return put_batch(settings, key, operation, rows=source)
 
 
 class Writer(BatchWriter):

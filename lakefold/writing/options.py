@@ -71,8 +71,9 @@ class WriteOptions(SinkOptions, total=False):
     memory): another file begins after so much.
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
     "skip" leaves its rows out. `on_reused_key`: "raise" fails a batch under the key of another one that was
-    folded before, with another number of rows, other columns or another operation; "skip" leaves its rows
-    out. `commit_properties`: recorded by the version that contains the batch.
+    folded before, with other rows (in any order), other columns or another operation; "skip" leaves its rows
+    out, for batches that have other values whenever they are run, e.g. the time.
+    `commit_properties`: recorded by the version that contains the batch.
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and
     columns whose type is too narrow get the wider type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it

@@ -74,8 +74,9 @@ def append(  # noqa: PLR0913 - click passes each option
     write_settings = settings_for(
         table, settings, wait_s=wait, merge_schema=merge_schema, on_reused_key=on_reused_key, **layout
     )
-    rows = rows_for(write_settings, files)
-    _print_report(put_batch(write_settings, key, append_source(RowSource(rows))), key, as_json=as_json)
+    rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
+    report = put_batch(write_settings, key, append_source(rows), rows=rows)
+    _print_report(report, key, as_json=as_json)
 
 
 @verb(
@@ -119,11 +120,13 @@ def upsert(
     from lakefold.writing.files import rows_for
     from lakefold.writing.options import settings_for
     from lakefold_ingest.operations.upsert import UpsertRows
+    from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
     write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
-    operation = UpsertRows(rows_for(write_settings, files).read_all(), merge)
-    _print_report(put_batch(write_settings, key, operation), key, as_json=as_json)
+    rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
+    report = put_batch(write_settings, key, UpsertRows(rows.table(), merge), rows=rows)
+    _print_report(report, key, as_json=as_json)
 
 
 @verb(
@@ -160,12 +163,14 @@ def delete(  # noqa: PLR0913 - click passes each option
     from lakefold.writing.files import rows_for
     from lakefold.writing.functions import delete_operation
     from lakefold.writing.options import settings_for
+    from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
     write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
-    rows = rows_for(write_settings, files) if files else None
+    given = rows_for(write_settings, files) if files else None
+    rows = None if given is None else RowSource(given, checks=key.batch_id is not None)
     operation = delete_operation(where, columns_of(keys), rows)
-    _print_report(put_batch(write_settings, key, operation), key, as_json=as_json)
+    _print_report(put_batch(write_settings, key, operation, rows=rows), key, as_json=as_json)
 
 
 @verb(
@@ -237,13 +242,16 @@ def apply_changes(  # noqa: PLR0913 - click passes each option
     from lakefold.writing.options import settings_for
     from lakefold_ingest.cdc.change_format import change_format
     from lakefold_ingest.operations.apply_changes import ApplyChanges
+    from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
     order = columns_of(order_by)
     format_ = change_format(columns_of(keys), order, envelope, operation_column, operations, debezium_types)
     write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
-    rows = messages_or_rows(write_settings, files, are_messages=envelope == "debezium")
-    _print_report(put_batch(write_settings, key, ApplyChanges(rows, format_)), key, as_json=as_json)
+    events = messages_or_rows(write_settings, files, are_messages=envelope == "debezium")
+    rows = RowSource(events, checks=key.batch_id is not None)
+    report = put_batch(write_settings, key, ApplyChanges(rows.table(), format_), rows=rows)
+    _print_report(report, key, as_json=as_json)
 
 
 def _print_report(report: BatchReport, key: Key, *, as_json: bool) -> None:

@@ -58,6 +58,22 @@ DOORS: dict[str, tuple[Callable[..., lakefold.BatchReport], Callable[..., lakefo
         lambda table, **key: lakefold.append(table, rows(5).to_reader(), **key),
         lambda table, **key: lakefold.append(table, rows(6, 7).to_reader(), **key),
     ),
+    "append of other values": (
+        lambda table, **key: lakefold.append(table, rows(5, 6), **key),
+        lambda table, **key: lakefold.append(table, rows(5, 7), **key),
+    ),
+    "upsert of other values": (
+        lambda table, **key: lakefold.upsert(table, rows(1), keys="n", **key),
+        lambda table, **key: lakefold.upsert(table, rows(2), keys="n", **key),
+    ),
+    "delete by other keys": (
+        lambda table, **key: lakefold.delete(table, keys="n", rows=rows(1), **key),
+        lambda table, **key: lakefold.delete(table, keys="n", rows=rows(2), **key),
+    ),
+    "other change events": (
+        lambda table, **key: lakefold.apply_changes(table, events(1), keys="n", operation_column="op", **key),
+        lambda table, **key: lakefold.apply_changes(table, events(2), keys="n", operation_column="op", **key),
+    ),
     "append of other columns": (
         lambda table, **key: lakefold.append(table, rows(5), **key),
         lambda table, **key: lakefold.append(table, rows(6).select(["n"]), **key),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 from pyarrow import types
 
+from lakefold_ingest.rows.row_checksum import RowChecksum
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -43,13 +44,17 @@ class ArrowStream(Protocol):
 class RowSource:
     """The rows of a batch. They can be read again if a table or data frame holds them.
 
-    Raises `InvalidError` if `rows` has no Arrow stream, or its stream was read before.
+    `checks`: `checksum` is wanted. Raises `InvalidError` if `rows` has no Arrow stream, or its stream was
+    read before.
     """
 
-    def __init__(self, rows: ArrowStream) -> None:
+    def __init__(self, rows: ArrowStream, *, checks: bool = False) -> None:
         self._rows = rows
         self._reader: pa.RecordBatchReader | None = _reader_of(rows)
         self._count: int | None = None
+        self._checks = checks
+        self.checksum = ""
+        """The checksum of the rows, once they were read; empty if it is not wanted."""
         self._given: pa.Schema = self._reader.schema
         fields = [field.with_type(_without_views(field.type)) for field in self._given]
         self.schema = pa.schema(fields, self._given.metadata)
@@ -58,14 +63,18 @@ class RowSource:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows. Raises `InvalidError` if they are read again and the source has lost them."""
         reader, self._reader = self._reader or _reader_of(self._rows), None
-        count = 0
-        for batch in reader:
+        count, checksum = 0, RowChecksum()
+        for given in reader:
+            batch = given if self.schema == self._given else given.cast(self.schema)
             count += batch.num_rows
-            yield batch if self.schema == self._given else batch.cast(self.schema)
+            if self._checks:
+                checksum.add(batch)
+            yield batch
         if self._count is not None and self._count != count:
             message = f"the rows were read again, and were {count} instead of {self._count}"
             raise InvalidError(message, where="rows", hint="pass a table or data frame, not a stream")
         self._count = count
+        self.checksum = str(checksum) if self._checks else ""
 
     def table(self) -> pa.Table:
         """Returns all rows, which are held in memory then. Raises as `batches`."""

@@ -30,8 +30,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - A query whose checkpoint was deleted begins with batch 0 again. If the table has only that batch of its app,
   the new one can't be distinguished from a repetition by its key. A streaming query's messages name it, so
   that a later one notices that another sent the batch (`sending_query`).
-- A batch under the key of another one, with another number of rows, other columns or another operation, would
-  be dropped silently. So that raises in every door, unless `on_reused_key` is "skip" (`reused_key`).
+- A batch under the key of another one, with other rows, other columns or another operation, would be dropped
+  silently. So that raises in every door, unless `on_reused_key` is "skip" (`reused_key`).
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.evolution import Check
     from lakefold_ingest.writing.settings import WriteSettings
@@ -101,18 +102,20 @@ def put_batch(
     operation: Operation,
     sender: Sender = ANYBODY,
     *,
+    rows: RowSource | None = None,
     write_s: float = 0.0,
 ) -> BatchReport:
     """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
 
-    `write_s`: seconds that were spent before on writing the batch's files. Raises `InvalidError` if the rows
-    don't fit the table, if the batch was folded before and rolled back since (unless `on_rolled_back` is
-    "skip"), or if it comes `in_order` and was folded before, as were later ones
-    (unless `on_older_batch` is "skip"); `ReusedKeyError` if another batch was folded under its key (unless
-    `on_reused_key` is "skip"); `RefusedError` if the proposal is refused for good; `RetryError`
-    if nothing answered in time or every attempt was refused; `StopError` if the log is not the one it was.
+    `rows`: the operation's, if other values under a key that was used are to be noticed. `write_s`: seconds
+    that were spent before on writing the batch's files. Raises `InvalidError` if the rows don't fit the
+    table, if the batch was folded before and rolled back since (unless `on_rolled_back` is "skip"), or if it
+    comes `in_order` and was folded before, as were later ones (unless `on_older_batch` is "skip");
+    `ReusedKeyError` if another batch was folded under its key (unless `on_reused_key` is "skip");
+    `RefusedError` if the proposal is refused for good; `RetryError` if nothing answered in time or every
+    attempt was refused; `StopError` if the log is not the one it was.
     """
-    batch = StartedBatch(settings, key, operation, sender, write_s=write_s)
+    batch = StartedBatch(settings, key, operation, sender, rows=rows, write_s=write_s)
     with batch.at_work():
         batch.start()
     return batch.finish()
@@ -149,6 +152,7 @@ class StartedBatch:
         operation: Operation,
         sender: Sender = ANYBODY,
         *,
+        rows: RowSource | None = None,
         write_s: float = 0.0,
         before_send: Callable[[], None] = lambda: None,
     ) -> None:
@@ -158,6 +162,7 @@ class StartedBatch:
         self._refuses_older = sender.in_order and settings.on_older_batch == "raise"
         self.key = key
         self._operation = operation
+        self._rows = rows
         self._write_s = write_s
         self._send_s = self._wait_s = 0.0
         self._lag = Unanswered()
@@ -278,7 +283,8 @@ class StartedBatch:
 
     def _said(self, view: View, rows: int | None = None) -> str:
         """Returns what the operation says the batch is; empty if it can't."""
-        return self._operation.said(view, rows) if isinstance(self._operation, SaysContent) else ""
+        said = self._operation.said(view, rows) if isinstance(self._operation, SaysContent) else ""
+        return f"{said} {self._rows.checksum}" if said and self._rows is not None else said
 
     def _put_bad_rows(self, operation: LeavesRowsOut) -> None:
         """Appends rows that can't be written to their table, once, before the others are sent."""

@@ -1,7 +1,8 @@
 """A key that was used before for another batch: by what that is noticed, and the error that says it.
 
 A batch that is run again has the same rows, in other files and in another order. So its content is what is
-done, how many rows it has, and their columns: two batches that differ in nothing but values have the same.
+done, how many rows it has, and their columns; and a checksum of their values if this process has all of them.
+Spark's tasks write without one: expressions such as `uuid()` have other values whenever a batch is run.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def reused_key(result: Duplicate, key: Key, table: str) -> ReusedKeyError:
     """Returns the error for a batch whose key another batch of the table has."""
     batch = OptionName("batch_id")
     return ReusedKeyError(
-        f"{key} was folded before {in_version(result)} with another number of rows, other columns or another "
-        "operation: this is another batch with its key; nothing was added or changed",
+        f"{key} was folded before {in_version(result)} with other rows, other columns or another operation: "
+        "this is another batch with its key; nothing was added or changed",
         where=table,
         hint=(
             "give each batch a ",

@@ -2,12 +2,12 @@
 
 A batch that is run again writes its rows into new files, in another order and number, so neither the names
 nor the bytes of files show whether its content has changed. Whenever the same rows are sent again, the kind
-of operation, the number of rows and their columns stay the same. Only these go into the digest: two batches
-that differ in nothing but values have the same digest.
+of operation, the number of rows and their columns stay the same.
 
 The writer says what the content is, as it knows the rows of an upsert or a delete, and the envelope alone
-shows what became of them in one version of the table. Of an envelope that says nothing, the proposal's format
-says it. Digests of the two kinds have different letters, and are never compared with one another.
+shows what became of them in one version of the table. It adds a checksum of the values if it has one. Of an
+envelope that says nothing, the proposal's format says it: the operation, the number of rows, their columns.
+Digests of the two kinds have different letters, and are never compared with one another.
 """
 
 from __future__ import annotations
