@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docs.cookbook_page import cookbook
+from docs.debezium_page import debezium_types
 from docs.delta_resolutions import RESOLUTIONS
 from docs.delta_writer_rules import WRITER_RULES
 from docs.markdown import page, table
@@ -421,6 +422,7 @@ PAGES = {
     "cookbook.md": cookbook,
     "reference/python.md": python_page,
     "states.md": states,
+    "reference/debezium-types.md": debezium_types,
     "reference/delta-conflicts.md": delta_conflicts,
     "reference/delta-features.md": delta_features,
     "reference/settings.md": settings,

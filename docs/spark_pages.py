@@ -308,19 +308,18 @@ batch has keep their values; if some events have a column, it becomes null in th
   `ExtractNewRecordState` leaves, too: `operationColumn=__deleted`, `operations=true=delete,false=upsert`.
 - **`envelope=debezium`**: the columns `op` (`c`, `r`, `u`, `d`), `before` and `after`, or a struct of these
   as `payload` or `value`, or the messages as Kafka delivers them: `value` as JSON, and `key` for tombstones.
-  JSON is read with the types of the table, so create the table first, by an append without rows; a value of
-  another type is an error, and converted only as the next paragraph says. A message without a value deletes
+  JSON is read with the types of the table. If that does not exist, it is created with the columns that the
+  schemas of the messages say; without schemas, create it first, by an append without rows. A value of another
+  type is an error, and converted only as the next paragraph says. A message without a value deletes
   the row of its key. In structs made by `from_json`, leave such messages out (`where value is not null`):
   there a missing `op` may also be JSON that could not be read, so it is an error. `m` is ignored. `t`
   (truncate) fails the batch.
 
-  Debezium sends dates, times, instants and decimals as numbers and texts (`io.debezium.time.Date`, `Time`,
-  `MicroTime`, `NanoTime`, `Timestamp`, `MicroTimestamp`, `NanoTimestamp`, `ZonedTimestamp`, and `Date`,
-  `Time`, `Timestamp` and `Decimal` of Kafka Connect), and bytes as base64. They are converted if the messages
-  have their schemas (`value.converter.schemas.enable=true`), or for columns that `debeziumTypes` names, such
-  as `born=Date,price=Decimal(2),photo=Bytes`; so are columns of structs. A timestamp without a zone is one in
-  UTC if the table's column has a zone; a column of texts gets the base64. Fields of structs within a row, and
-  `VariableScaleDecimal`, are not converted.
+  Debezium sends dates, times, instants and decimals as numbers and texts, and bytes as base64. They are
+  converted if the messages have their schemas (`value.converter.schemas.enable=true`), or for columns that
+  `debeziumTypes` names, such as `born=Date,price=Decimal(2),photo=Bytes`; so are columns of structs.
+  [Values of Debezium and Kafka Connect](debezium-types.md) has each form of values, and into which columns it
+  is read.
 
   An update that gives a row another key, as its `before` and `after` say, deletes the row with the old
   key and writes the one with the new key; the order is that of the event. If `before` is there without

@@ -195,7 +195,8 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     columns `op`, `before` and `after`; or `value`, and `key` for tombstones, as Kafka delivers them, a struct
     or JSON), "delta" or "lakefold" (the change feed of a table). Dates, times, instants, decimals and bytes
     of Debezium are converted if its messages have their schemas, or `debezium_types` names them by column:
-    `{"born": "Date", "price": "Decimal(2)", "at": "MicroTimestamp"}`.
+    `{"born": "Date", "price": "Decimal(2)", "at": "MicroTimestamp"}` (docs/reference/debezium-types.md). A
+    table that does not exist gets the columns of the rows, or those of the schemas of JSON messages.
 
     `order_by` are columns of the row, or fields of the envelope. Without them the last event is the last row,
     or that of a feed's highest version. If the table has these columns, an event that is older than the row

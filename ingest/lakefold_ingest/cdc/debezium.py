@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,9 +28,11 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS, ChangeFormat
+from lakefold_ingest.cdc.connect_schemas import type_at, without_schemas
+from lakefold_ingest.cdc.debezium_forms import BY_NAME
 from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, converted, types_in_schema
 from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
-from lakefold_ingest.cdc.json_events import json_structs, parsed, with_narrow_floats
+from lakefold_ingest.cdc.json_events import json_structs, parsed, with_bare_floats, with_narrow_floats
 from lakefold_ingest.cdc.moves import moved_rows, with_moves
 from lakefold_ingest.rows.divided_rows import without_old_rows
 from lakefold_ingest.rows.fitting import plain_field
@@ -37,7 +40,7 @@ from lakefold_ingest.rows.text_numbers import wide
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,11 +50,8 @@ if TYPE_CHECKING:
 
 OP, BEFORE, AFTER, PAYLOAD, VALUE, KEY = "op", "before", "after", "payload", "value", "key"
 UPDATE, TRUNCATE, MESSAGE = "u", "t", "m"
-_SCHEMA_BEGIN: Final = rb'\s*\{\s*"schema"\s*:\s*'
-_PAYLOAD_BEGIN: Final = re.compile(r'\s*,\s*"payload"\s*:')
 _ROW_BEGIN: Final = r'"after"\s*:\s*\{'
 _ESCAPED_NAME: Final = r'\\.(?:[^"\\]|\\.)*"\s*:'
-_JSON: Final = json.JSONDecoder()
 
 
 def needs_types(rows: pa.Schema) -> bool:
@@ -96,6 +96,7 @@ def read_debezium(
     before, after = (converted(_side(envelopes, name), kinds, table, faults) for name in (BEFORE, AFTER))
     if table is not None and needs_types(rows.schema):
         before, after = (with_narrow_floats(side, table, faults) for side in (before, after))
+        _refuse_maps(after, table)
     images = _without_order(_images(before, after, is_delete, keys), around, format_.order_by)
     order = order_of(around, images, format_.order_by, may_lack=bool(silent.all()))
     events = Events(images, is_delete, ignored, tombstones, order)
@@ -104,6 +105,41 @@ def read_debezium(
     chosen = pa.array(moved)
     old = _images(before.take(chosen), after.take(chosen), np.ones(moved.size, np.bool_), None)
     return with_moves(events, old, moved, old_rows, faults)
+
+
+def new_columns(rows: pa.Table, format_: ChangeFormat) -> pa.Schema | None:
+    """Returns the columns of a table that is created for messages of JSON; None if none has a schema.
+
+    It keeps the columns that order the events. Raises `InvalidError` naming a column that is refused, or
+    about which two schemas disagree.
+    """
+    _, schemas = without_schemas(rows.column(VALUE))
+    kinds = common_types(map(types_in_schema, schemas))
+    if not kinds:
+        return None
+    fields = {name: _new_type(kind, name) for name, kind in {**kinds, **format_.debezium_types}.items()}
+    for path, name in zip(format_.order_by, format_.order_names, strict=True):
+        kind = type_at(schemas, path.split("."))
+        if kind is not None:
+            fields.setdefault(name, _new_type(kind, path))
+        elif path in rows.column_names:
+            fields.setdefault(name, rows.schema.field(path).type)
+    return pa.schema(list(fields.items()))
+
+
+def _new_type(kind: DebeziumType, name: str) -> pa.DataType:
+    try:
+        return kind.new_type
+    except InvalidError as error:
+        raise InvalidError(error.message, where=name, hint=error.hint) from error
+
+
+def _refuse_maps(after: pa.Table, table: pa.Schema) -> None:
+    """Raises `InvalidError` if rows of JSON have a map, which is an object there, or a list of pairs."""
+    for each in after.schema:
+        is_map = each.name in table.names and types.is_map(table.field(each.name).type)
+        if is_map and not (types.is_map(each.type) or types.is_null(each.type)):
+            raise InvalidError("a map is not read from JSON", where=each.name, hint=BY_NAME["map"].instead)
 
 
 def _refuse_truncates(op: pa.Array) -> None:
@@ -154,7 +190,10 @@ def _envelopes(
         raise InvalidError(
             "the table does not exist, and JSON doesn't say which types its columns have",
             where=VALUE,
-            hint="create the table first: append a frame without rows that has its columns",
+            hint=(
+                "have the connector send schemas (value.converter.schemas.enable=true), or create the table "
+                "first: append a frame without rows that has its columns"
+            ),
         )
     messages, in_schema = _without_schemas(rows.column(VALUE))
     kinds = {**in_schema, **kinds}
@@ -172,15 +211,54 @@ def _parsed_envelopes(
     faults: RowFaults,
 ) -> pa.Table:
     """Returns the envelopes of messages of JSON. `fields` are the columns that each of their rows gets."""
-    image = _image(fields, kinds)
-    envelope = pa.struct([(OP, pa.string()), (BEFORE, image), (AFTER, image)])
-    for path in format_.order_by:
-        name, in_struct, last = path.partition(".")
-        if in_struct and "." not in last and last in table.names:
-            ordering = json_structs([plain_field(table.field(last))])
-            envelope = _with_field(envelope, name, ordering)
-    kind = _with_field(envelope, PAYLOAD, envelope)
-    return _without_payload(_fields_of(parsed(messages, kind, VALUE, faults), VALUE))
+    for each in fields:
+        if each.name in kinds:
+            kinds[each.name].check(each.type, each.name)
+
+    def envelope(numbers: Collection[str]) -> pa.StructType:
+        image = _image(fields, kinds, numbers)
+        kind = pa.struct([(OP, pa.string()), (BEFORE, image), (AFTER, image)])
+        for path in format_.order_by:
+            name, in_struct, last = path.partition(".")
+            if in_struct and "." not in last and last in table.names:
+                kind = _with_field(kind, name, json_structs([plain_field(table.field(last))]))
+        return kind
+
+    return _parsed(with_bare_floats(messages, fields), VALUE, envelope, kinds, faults)
+
+
+def _parsed(
+    messages: pa.ChunkedArray,
+    name: str,
+    kind_of: Callable[[Collection[str]], pa.StructType],
+    kinds: Mapping[str, DebeziumType],
+    faults: RowFaults,
+) -> pa.Table:
+    """Returns the JSON of a column `name` as structs of a kind, or what is in their `payload`.
+
+    `kind_of` returns the kind if these columns have decimals as numbers (Connect's `decimal.format`). The
+    schema doesn't say it, so decimals are read as they come first, and again, exactly, if they are numbers.
+    """
+
+    def read(numbers: Collection[str]) -> pa.Table:
+        kind = kind_of(numbers)
+        column = parsed(messages, _with_field(kind, PAYLOAD, kind), name, faults)
+        return _without_payload(_fields_of(column, name))
+
+    envelopes = read(())
+    sides = [_side(envelopes, side) for side in (BEFORE, AFTER)] if name == VALUE else [envelopes]
+    numbers = {
+        each.name
+        for side in sides
+        for each in side.schema
+        if each.name in kinds and kinds[each.name].has_numbers(each.type)
+    }
+    if not numbers:
+        return envelopes
+    keep = np.ones(len(messages), np.bool_)
+    keep[faults.rows] = False
+    messages = pc.if_else(pa.array(keep), messages, pa.scalar(None, messages.type))
+    return read(numbers)
 
 
 def _written_columns(messages: pa.ChunkedArray, columns: Collection[str]) -> set[str]:
@@ -221,14 +299,18 @@ def _row_after(message: bytes) -> dict[str, object] | None:
     return row if isinstance(row, dict) else None
 
 
-def _image(fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType]) -> pa.StructType:
-    """Returns the struct as which a row of JSON is read: columns that are converted have JSON's types."""
-    return json_structs(
-        [
-            pa.field(field.name, kinds[field.name].json_type if field.name in kinds else wide(field.type))
-            for field in fields
-        ]
+def _image(
+    fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType], numbers: Collection[str]
+) -> pa.StructType:
+    """Returns the struct as which a row of JSON is read: columns that are converted have JSON's types.
+
+    `numbers`: the columns that have decimals as numbers.
+    """
+    read = (
+        (name, kinds[name].json_type(kind, numbers=name in numbers) if name in kinds else wide(kind))
+        for name, kind in ((field.name, field.type) for field in fields)
     )
+    return json_structs([pa.field(name, kind) for name, kind in read if kind is not None])
 
 
 def _with_field(struct: pa.StructType, name: str, inner: pa.StructType) -> pa.StructType:
@@ -260,9 +342,8 @@ def _keys(
         return None
     messages, in_schema = _without_schemas(column)
     kinds = {**in_schema, **kinds}
-    fields = _image([plain_field(field) for field in table if field.name in names], kinds)
-    kind = _with_field(fields, PAYLOAD, fields)
-    keys = _without_payload(_fields_of(parsed(messages, kind, KEY, faults), KEY))
+    fields = [plain_field(field) for field in table if field.name in names]
+    keys = _parsed(messages, KEY, partial(_image, fields, kinds), kinds, faults)
     return converted(keys, kinds, table, faults)
 
 
@@ -314,6 +395,12 @@ def _fields_of(column: pa.ChunkedArray, name: str) -> pa.Table:
     return pa.table({field.name: pc.struct_field(array, [index]) for index, field in enumerate(array.type)})
 
 
+def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str, DebeziumType]]:
+    """Returns the messages without their schemas, and the types that these name by column."""
+    messages, schemas = without_schemas(column)
+    return messages, common_types(map(types_in_schema, schemas))
+
+
 def _without_payload(envelopes: pa.Table) -> pa.Table:
     """Returns what is in `payload`, if the messages have their schema beside it."""
     if PAYLOAD not in envelopes.column_names:
@@ -322,39 +409,3 @@ def _without_payload(envelopes: pa.Table) -> pa.Table:
     if types.is_struct(payload.type) and (payload.null_count < len(payload) or envelopes.num_columns == 1):
         return _fields_of(payload, PAYLOAD)
     return envelopes.drop_columns([PAYLOAD])
-
-
-def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str, DebeziumType]]:
-    """Returns the messages without their schemas, and the types of Debezium that these name by column.
-
-    `column` has texts or bytes. A message that begins otherwise stays as it is. Raises `InvalidError` if two
-    schemas disagree about a type.
-    """
-    data = column.cast(pa.large_binary())
-    begins = pc.match_substring_regex(data, "^" + _SCHEMA_BEGIN.decode())
-    if not pc.any(begins).as_py():
-        return column, {}
-    types_by_schema: dict[bytes, dict[str, DebeziumType]] = {}
-    messages = [
-        message if not has_schema else _without_schema(message, types_by_schema)
-        for message, has_schema in zip(data.to_pylist(), begins.to_pylist(), strict=True)
-    ]
-    return pa.chunked_array([pa.array(messages, pa.large_binary())]), common_types(types_by_schema.values())
-
-
-def _without_schema(message: bytes, types_by_schema: dict[bytes, dict[str, DebeziumType]]) -> bytes:
-    for head in types_by_schema:
-        if message.startswith(head):
-            return b'{"payload":' + message[len(head) :]
-    try:
-        text = message.decode()
-        start = re.match(_SCHEMA_BEGIN.decode(), text)
-        schema, end = _JSON.raw_decode(text, 0 if start is None else start.end())
-    except ValueError:
-        # The parser of the message reports that it is not JSON.
-        return message
-    middle = _PAYLOAD_BEGIN.match(text, end)
-    if middle is None:
-        return message
-    types_by_schema[text[: middle.end()].encode()] = types_in_schema(schema)
-    return b'{"payload":' + text[middle.end() :].encode()

@@ -7,7 +7,9 @@ no JSON, or more than one value, can't be taken for another row's.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import json
+import re
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +17,20 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pyarrow import types
 
-from lakefold_ingest.rows.fitting import plain_field
+from lakefold_ingest.rows.fitting import is_list, plain_field
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
 from lakefold_ingest.rows.row_faults import RowFaults, find_faults
 from lakefold_ingest.rows.text_numbers import MAY_BE_TOO_LARGE, narrowed, too_large, wide
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
 _NUMBER, _TEXT = "n", "v"
 _NO = pa.scalar(False)  # noqa: FBT003 - a value of Arrow's
+_QUOTED: Final = '"(NaN|-?Infinity)"'
 _MOST_BYTES = 2**28
 """More text is parsed in several parts: the parser takes at most 2 GiB."""
 _READ_AS_THEY_ARE = (
@@ -75,6 +78,42 @@ def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowF
     for index, reason in find_faults(len(lines), fault):
         faults.add(rows[index : index + 1], name, reason)
     return _joined(pieces, len(column), kind, name)
+
+
+def with_bare_floats(column: pa.ChunkedArray, fields: Sequence[pa.Field]) -> pa.ChunkedArray:
+    """Returns texts of JSON objects in which NaN and infinity are numbers in these columns, not texts.
+
+    Kafka Connect writes `"NaN"`, and the parser reads `NaN` only. The names of the columns, of the fields of
+    structs as well, say where the texts are numbers, unless a column or field of texts has the same name.
+    """
+    if not pc.any(pc.match_substring_regex(column, _QUOTED)).as_py():
+        return column
+    names = _leaf_names(fields, types.is_floating) - _leaf_names(
+        fields, lambda kind: not types.is_floating(kind)
+    )
+    if not names:
+        return column
+    written = {json.dumps(name, ensure_ascii=ascii_only) for name in names for ascii_only in (True, False)}
+    name = rf"[{{,]\s*(?:{'|'.join(map(re.escape, sorted(written)))})\s*:\s*"
+    column = pc.replace_substring_regex(column, f"({name}){_QUOTED}", r"\1\2")
+    in_list = rf'({name}\[[^"{{}}]*){_QUOTED}(\s*[,\]])'
+    while pc.any(pc.match_substring_regex(column, in_list)).as_py():
+        column = pc.replace_substring_regex(column, in_list, r"\1\2\3")
+    return column
+
+
+def _leaf_names(fields: Iterable[pa.Field], holds: Callable[[pa.DataType], bool]) -> set[str]:
+    """Returns the names of columns, and of fields of structs, whose values or items have such a type."""
+    names = set()
+    for field in fields:
+        kind = field.type
+        while is_list(kind):
+            kind = kind.value_type
+        if types.is_struct(kind):
+            names |= _leaf_names(kind, holds)
+        elif holds(kind):
+            names.add(field.name)
+    return names
 
 
 def with_narrow_floats(rows: pa.Table, table: pa.Schema, faults: RowFaults) -> pa.Table:

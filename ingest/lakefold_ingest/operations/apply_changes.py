@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat
-from lakefold_ingest.cdc.debezium import needs_types, read_debezium
+from lakefold_ingest.cdc.debezium import needs_types, new_columns, read_debezium
 from lakefold_ingest.cdc.events import Events, mask, read_rows
 from lakefold_ingest.cdc.last_changes import LastChanges, last_changes
 from lakefold_ingest.cdc.moves import row_keys
@@ -60,18 +60,23 @@ class ApplyChanges(KeepsBadRows):
     def schema(self) -> pa.Schema | None:
         """The schema with which the table is created if it doesn't exist: that of the rows in the events.
 
-        None: the events are JSON, which doesn't say it. Raises `InvalidError` if a column is missing.
+        None: the events are JSON without schemas, which doesn't say it. Raises `InvalidError` if a column is
+        missing, or messages have one that is refused.
         """
-        return None if self._is_json else self._row_schema()
+        return new_columns(self.rows, self.format) if self._is_json else self._row_schema()
 
     @property
     def batch_columns(self) -> BatchColumns:
         """The columns of the rows in the events. Raises `InvalidError` if JSON doesn't say their types."""
-        if self._is_json:
-            hint = "give op, before and after as columns (from_json in Spark), or leave it out"
+        schema = self.schema
+        if schema is None:
+            hint = (
+                "have the connector send schemas (value.converter.schemas.enable=true), give op, before and "
+                "after as columns (from_json in Spark), or leave it out"
+            )
             message = "JSON doesn't say which types new columns have"
             raise InvalidError(message, where=OptionName("merge_schema"), hint=hint)
-        return BatchColumns(self._row_schema(), keys=self.format.keys)
+        return BatchColumns(schema, keys=self.format.keys)
 
     @property
     def _is_json(self) -> bool:

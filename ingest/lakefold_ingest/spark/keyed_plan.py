@@ -151,7 +151,7 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
 
 def _plan(settings: WriteSettings, operation: KeyedOperation, view: View | None, key: Key) -> KeyedPlan:
     if view is None:
-        view = open_or_create(settings, key, operation.schema, operation.check)
+        view = open_or_create(settings, key, lambda: operation.schema, operation.check)
     stage = RowStage(view.uri, operation.rows.schema, settings.storage_options)
     return KeyedPlan(settings, operation, stage, stored_schema(view.schema))
 

@@ -178,7 +178,7 @@ def plan_write(
     rows, source = schema, settings.bad_records_columns
     schema = own_columns(rows, source)
     where = given.value("replaceWhere")
-    view = open_or_create(settings, key, schema, partial(_check_new, where, settings, key))
+    view = open_or_create(settings, key, lambda: schema, partial(_check_new, where, settings, key))
     if settings.merge_schema and keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
         check = partial(_check_condition, where, view.metadata if isinstance(view, DeltaView) else None)

@@ -233,8 +233,13 @@ class StartedBatch:
         """Builds the envelope and sends it, unless the table has the batch or there is nothing to change."""
         check_bad_records(self._settings)
         if view is None:
-            schema = self._operation.schema
-            view = open_or_create(self._settings, self.key, schema, self._check, refused_by=self._refused_by)
+            view = open_or_create(
+                self._settings,
+                self.key,
+                lambda: self._operation.schema,
+                self._check,
+                refused_by=self._refused_by,
+            )
         later = view.folded_later(self.key) if self._refuses_older else None
         if later is not None:
             raise self._older(later)
@@ -481,18 +486,18 @@ def _check_refusals(settings: WriteSettings, refusals: Sequence[Outcome], more: 
 def open_or_create(
     settings: WriteSettings,
     key: Key,
-    schema: pa.Schema | None,
+    schema_of: Callable[[], pa.Schema | None],
     check: Check | None = None,
     *,
     refused_by: int | None = None,
 ) -> View:
-    """Returns the table as it is now. If it does not exist, has the committer create it with this schema.
+    """Returns the table as it is now. If it does not exist, has the committer create it.
 
-    Another writer may create it first. `key`: that of the batch that needs the table. `check` raises
-    `InvalidError` if the batch can't be applied to a new table with these columns. `refused_by`: the
-    version for which the batch was refused, 0 if that is not known, None if it was not refused. Raises
-    `NotATableError` if the table does not exist and `schema` is None, `RefusedError` if it can't be created,
-    `RetryError` if nothing answers in time.
+    Its schema is what `schema_of` returns. Another writer may create it first. `key`: that of the batch that
+    needs the table. `check` raises `InvalidError` if the batch can't be applied to a new table with these
+    columns. `refused_by`: the version for which the batch was refused, 0 if that is not known, None if it was
+    not refused. Raises `NotATableError` if the table does not exist and its schema is None, `RefusedError` if
+    it can't be created, `RetryError` if nothing answers in time.
     """
     view = _read_view(settings, afresh=refused_by == 0)
     if view is not None and refused_by and view.version < refused_by:
@@ -500,6 +505,7 @@ def open_or_create(
         view = _read_view(settings, afresh=True)
     if view is not None:
         return view
+    schema = schema_of()
     if schema is None:
         hint = "append rows first: that creates the table"
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
