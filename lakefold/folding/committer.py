@@ -160,6 +160,7 @@ def _options(settings: Settings) -> Options:
         kafka=settings.kafka_config(),
         topics=settings.topics(),
         roots=settings.roots,
+        roots_are_chosen="roots" in settings.model_fields_set,
         partitions=fixed(settings, socket.gethostname()),
         share=shares(settings),
         group=settings.group,

@@ -21,6 +21,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.integration.committers import CommitterProcess, running_committer
+from tests.integration.copies import command_line
 from tests.integration.own_log import patient_admin
 from tests.proposals import append, creation, ids_in, rows
 from tests.waiting import until
@@ -273,6 +274,25 @@ def test_a_committer_without_partitions_stands_by_and_new_partitions_are_noticed
             client.create_partitions([NewPartitions(topic, 2)])[topic].result()
         until_owned(*((committer, 1) for committer in both))
         until(lambda: roles(both) == ["ready", "ready"], "two that fold", seconds=PATIENCE_SECONDS)
+
+
+def test_a_committer_in_another_folder_does_not_share_the_partitions(
+    bench: Bench, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """It would answer the proposals to tables of the others with Invalid."""
+    first = bench.join()
+    until_owned((first, PARTITIONS))
+    topics = ["--transactions-topic", topic_names.transactions, "--outcomes-topic", topic_names.outcomes]
+    topics += ["--dead-letters-topic", topic_names.dead_letters, "--group", topic_names.group]
+    call = ["committer", "--bootstrap-servers", bootstrap, "--http-port", "0", *topics]
+    ended = command_line().run(call, timeout=PATIENCE_SECONDS)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+    assert "folds the tables below other roots" in ended.stderr
+    assert "--root" in ended.stderr
+    assert owned(first) == set(range(PARTITIONS))
+    chosen = bench.start("--partitions", "shared", "--root", (tmp_path / "elsewhere").as_uri())
+    chosen.wait_until_ready()
+    assert "folds the tables below other roots" in chosen.log.read_text()
 
 
 def test_ordinals_divide_the_partitions_and_one_too_many_stands_by(bench: Bench) -> None:

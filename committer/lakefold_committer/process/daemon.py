@@ -32,7 +32,7 @@ from lakefold_committer.recovery.outcome_index import OutcomeIndex
 from lakefold_committer.recovery.start_offset import find_start
 from lakefold_committer.tables.branches import open_branch
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.members import Membership, session_seconds
+from lakefold_log.client.members import SUFFIX, Membership, session_seconds
 from lakefold_log.client.topics import TopicDescription, describe, ensure_topics
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
@@ -86,12 +86,13 @@ class Options:
     long work that has an end may make no progress because brokers or stores don't answer.
     `transaction_files`: whether each version's transaction is written to a file of its own as well.
     `manifest_bytes_per_second`, `manifest_max_wait_s`: see `ManifestLimits`. `name`: of the process, for
-    people.
+    people. `roots_are_chosen`: whether somebody named the roots; else they are the folder of the process.
     """
 
     kafka: KafkaConfig
     topics: Topics
     roots: tuple[str, ...]
+    roots_are_chosen: bool = True
     partitions: tuple[int, ...] | PartitionShare | None = None
     share: bool = False
     group: str = "lakefold"
@@ -182,9 +183,9 @@ class Committer:
         if until_caught_up:
             roots.check()
         with roots.watching():
-            self._run(until_caught_up=until_caught_up)
+            self._run(roots, until_caught_up=until_caught_up)
 
-    def _run(self, *, until_caught_up: bool) -> None:
+    def _run(self, roots: Roots, *, until_caught_up: bool) -> None:
         give_up = self._options.give_up_after_s if until_caught_up else None
         described = self._persist(self._describe, self._stop, self._say, give_up)
         if described is None:
@@ -203,7 +204,7 @@ class Committer:
         try:
             with watch.watching(), opens.watching():
                 if options.share:
-                    self._run_shared(topic, work)
+                    self._run_shared(admin, topic, roots, work)
                 else:
                     self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
             if watch.failure is not None:
@@ -256,13 +257,19 @@ class Committer:
     def _error(self) -> BaseException | None:
         return next((holding.error for holding in self._holdings if holding.error is not None), None)
 
-    def _run_shared(self, topic: TopicDescription, work: Callable[[PartitionThread], None]) -> None:
+    def _run_shared(
+        self, admin: Admin, topic: TopicDescription, roots: Roots, work: Callable[[PartitionThread], None]
+    ) -> None:
         """Folds the partitions that the consumer group assigns, until it revokes them."""
         options = self._options
         self._sharing = sharing = GroupAssignment(work, PATIENT_SESSIONS * session_seconds(options.kafka))
         self._starting = "joining the group of committers"
         log, name = topic.log_id(0), options.topics.transactions
-        with Membership(options.kafka, options.group, name, log, sharing) as membership:
+        chosen, group = options.roots_are_chosen, options.group + SUFFIX
+        check = partial(roots.check_members, admin, group, are_chosen=chosen)
+        self._persist(check, self._stop, self._say)
+        client = roots.client_id
+        with Membership(options.kafka, options.group, name, log, sharing, client_id=client) as membership:
             try:
                 while not self._stop.is_set():
                     membership.step(STEP_SECONDS)

@@ -1,13 +1,18 @@
-"""Checks the stores of the roots when a committer starts, so that a typo is noticed at once.
+"""Checks the roots when a committer starts, so that a typo or a folder of other tables is noticed at once.
 
 A root that can't be used doesn't end a committer that runs for ever: its bucket may be created later, or its
 store may fail for a minute, and the tables below the other roots are folded meanwhile. A root that could
 be used is not checked again: if its store fails later, its tables are parked. Settings with which no store
 can be opened raise at once, since waiting doesn't repair them.
+
+Committers that share a log's partitions must have the same roots: any of them may get the partition of a
+table, and answers proposals to tables that are not below its roots with Invalid. Without a setting the root
+is the folder in which a committer is started. So the `client.id` of a member shows which roots it has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +23,7 @@ import structlog
 
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.process.watch_threads import watching
+from lakefold_log.client.requests import group_members
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ChecksConditions, Storage
@@ -29,9 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
+    from lakefold_log.client.admin import Admin
+
 LOG: Final = structlog.get_logger("lakefold.committer")
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
+_CLIENT: Final = "lakefold-roots-"
+"""The beginning of the `client.id` of committers that share partitions."""
+_DIGITS: Final = 16
 _EXTERNAL: Final = "s3+ddb"
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 
@@ -61,6 +72,29 @@ class Roots:
         for root, check in self._checks.items():
             check()
             del self._pending[root]
+
+    @property
+    def client_id(self) -> str:
+        """The `client.id` of a member with these roots, in any order."""
+        digest = hashlib.sha256("\n".join(sorted(self._checks)).encode()).hexdigest()
+        return _CLIENT + digest[:_DIGITS]
+
+    def check_members(self, admin: Admin, group: str, *, are_chosen: bool) -> None:
+        """Compares the roots with those of the members of `group`.
+
+        Other roots are logged as a warning: they may be changing, one committer after another. Raises
+        `InvalidError` if nobody chose these roots (`are_chosen`), and as `group_members`.
+        """
+        others = [each for each in group_members(admin, group) if each.client_id.startswith(_CLIENT)]
+        other = next((each for each in others if each.client_id != self.client_id), None)
+        if other is None:
+            return
+        message = f"a committer of the group on {other.name or other.host} folds the tables below other roots"
+        hint = "give all committers of a group the same --root, or this one a --group and topics of its own"
+        if not are_chosen:
+            folder = ", ".join(self._checks)
+            raise InvalidError(f"{message} than {folder}, the folder of this one", where=group, hint=hint)
+        LOG.warning(message, group=group, roots=list(self._checks), hint=hint)
 
     def watching(self) -> AbstractContextManager[None]:
         """Returns a context in which the roots that can't be used yet are checked repeatedly."""

@@ -98,11 +98,14 @@ class Holder(Protocol):
 class Membership(Closing):
     """A process's membership among those that share `topic`; for one thread, which calls `step` repeatedly.
 
-    `joined` is true once the group has assigned partitions to it, even if it got none. Raises
-    `InvalidError` if the kafka options are invalid.
+    `joined` is true once the group has assigned partitions to it, even if it got none. `client_id`: by which
+    others know what it does, unless the kafka options have one. Raises `InvalidError` if the kafka options
+    are invalid.
     """
 
-    def __init__(self, config: KafkaConfig, group: str, topic: str, log: LogId, holder: Holder) -> None:
+    def __init__(
+        self, config: KafkaConfig, group: str, topic: str, log: LogId, holder: Holder, *, client_id: str
+    ) -> None:
         self.group = group + SUFFIX
         self.joined = False
         self._is_revoking = False
@@ -110,7 +113,8 @@ class Membership(Closing):
         self._holder = holder
         self._guard = TopicGuard(Admin(config), topic, log)
         self._failure: LakefoldError | None = None
-        options = config.client(fixed={**_FIXED, "group.id": self.group}, tuned=_TUNED, is_member=True)
+        tuned = {**_TUNED, "client.id": client_id}
+        options = config.client(fixed={**_FIXED, "group.id": self.group}, tuned=tuned, is_member=True)
         self._has_name = INSTANCE in options
         with client_set_up(config.bootstrap_servers):
             self._patience_s = float(options["max.poll.interval.ms"]) / _MILLISECONDS / 2

@@ -210,12 +210,14 @@ def cluster_metadata(admin: Admin) -> ClusterMetadata:
 class GroupMember:
     """A member of a consumer group: its host as the brokers see it, and the partitions that it has.
 
-    `name`: its `group.instance.id`, such as that of its pod; empty if it has none.
+    `name`: its `group.instance.id`, such as that of its pod; empty if it has none. `client_id`: its
+    `client.id`.
     """
 
     name: str
     host: str
     partitions: tuple[Partition, ...]
+    client_id: str = ""
 
 
 def group_members(admin: Admin, group: str) -> list[GroupMember]:
@@ -238,6 +240,7 @@ def group_members(admin: Admin, group: str) -> list[GroupMember]:
             member.group_instance_id or "",
             member.host,
             tuple(sorted((each.topic, each.partition) for each in member.assignment.topic_partitions)),
+            member.client_id,
         )
         for member in members
     ]
