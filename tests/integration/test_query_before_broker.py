@@ -50,8 +50,12 @@ def test_a_query_waits_for_a_broker_that_starts_later_and_ends_if_none_does(
 
     with pytest.raises(
         StreamingQueryException, match=f"{address}.*no answer within 1 s.*a broker runs there"
-    ):
+    ) as caught:
         query(timeout=1.0).awaitTermination()
+    said = str(caught.value).partition("=== Streaming Query ===")[0].splitlines()
+    assert sum("no answer within 1 s" in line for line in said) == 1
+    assert not any("direct cause" in line for line in said)
+    assert len(said) < 20, "Spark shows it three times"
     assert not table.exists()
     caplog.clear()
     waiting = query(timeout=120.0)

@@ -9,6 +9,7 @@ clauses for rows that the batch lacks, the tasks stage the rows and the driver m
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -43,7 +44,7 @@ from lakefold_ingest.spark.small_batches import (
 from lakefold_ingest.writing.batch import put_batch, wait_for_outcomes
 from lakefold_ingest.writing.sending_query import Sender
 from lakefold_reader.spark.garbage import spare_imports
-from lakefold_table.errors import InvalidError, OptionName, shown_texts
+from lakefold_table.errors import InvalidError, LakefoldError, OptionName, shown_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_table.entry import Committed, Duplicate
 
+LOGGER = logging.getLogger("lakefold")
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = MOST_ROWS
 """The most rows that one task merges, or events that it applies; each task reads the table's key columns."""
@@ -109,6 +112,15 @@ class Sink:
         Raises as `lakefold_ingest.writing.batch.put_batch` does. Spark ignores the returned value; a
         `foreachBatch` function that calls it may use it.
         """
+        try:
+            return self._put(frame, batch_id)
+        except LakefoldError as error:
+            # Spark prints an error three times, each time with its causes and their stacks.
+            LOGGER.debug("batch %s failed", batch_id, exc_info=True)
+            raise error.with_traceback(None) from None
+
+    def _put(self, frame: DataFrame, batch_id: int) -> Committed | Duplicate | None:
+        """Applies the rows of a batch to the table. Returns and raises as `__call__` does."""
         if self.metrics is not None:
             serve(self.metrics)
         context = _context_of(frame)
