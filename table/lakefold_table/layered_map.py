@@ -7,7 +7,7 @@ were read from a large file stay encoded in groups until one of them is asked fo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from math import isqrt
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
@@ -22,8 +22,10 @@ FEWEST: Final = 64
 """So many changes are always kept beside the shared list."""
 
 
-class ValueGroup(ABC, Generic[K, V]):
+class ValueGroup(Generic[K, V]):
     """The values of many keys, which are decoded once one of them is asked for."""
+
+    # It is not an `ABC`, of which `isinstance` takes ten times as long.
 
     __slots__ = ()
 
@@ -141,6 +143,16 @@ class MapChanges(Generic[K, V]):
         before = self.get(key)
         self._changes[key] = value
         return before
+
+    def set_all(self, values: Mapping[K, V]) -> list[V]:
+        """Gives keys their values. Returns those that they had."""
+        replaced = [] if self._lacks(values) else [self.get(key) for key in values]
+        self._changes.update(values)
+        return [value for value in replaced if value is not None]
+
+    def __bool__(self) -> bool:
+        """Returns whether there may be a key with a value."""
+        return bool(self._before or self._changes)
 
     def set_groups(self, groups: Sequence[ValueGroup[K, V]]) -> list[ValueGroup[K, V]]:
         """Gives the keys of groups their values. Returns the groups of which a key has a value already.

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from lakefold_table.delta.actions import file_lines
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+from lakefold_table.delta.actions.file_lines import files_in
 from lakefold_table.delta.actions.lines import line_of, lines_of, parse_actions
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo, UnknownAction
@@ -84,6 +86,91 @@ def test_a_malformed_line_is_named(line: bytes, says: str) -> None:
     assert says in caught.value.message
     assert caught.value.where.startswith("table/commit.json line 3")
     assert caught.value.hint
+
+
+MEMBERS = '"partitionValues":{"p":"1"},"size":1,"modificationTime":1,"dataChange":true'
+ADD = f'{{"add":{{"path":"a",{MEMBERS},"stats":"{{}}"}}}}'
+REMOVE = '{"remove":{"path":"a","dataChange":true,"deletionTimestamp":1}}'
+VECTOR = (
+    '"deletionVector":{"storageType":"u","pathOrInlineDv":"v","offset":1,"sizeInBytes":2,"cardinality":3}'
+)
+STRANGE = {
+    "": "",
+    "without members": ADD.replace(MEMBERS, ""),
+    "null": '{"add":null}',
+    "a list": '{"add":[]}',
+    "another name": ADD.replace("add", "added"),
+    "two objects": ADD + ADD,
+    "two objects at two lines' ends": f"{ADD}\r{ADD}",
+    "another action": ADD[:-1] + ',"txn":{"appId":"a","version":1}}',
+    "the end of a file": ADD[:-1],
+    "something behind": ADD + " x",
+    "an unknown member": ADD.replace(MEMBERS, f'{MEMBERS},"later":{{"x":[1]}}'),
+    "a member twice": ADD.replace(MEMBERS, f'{MEMBERS},"size":2'),
+    "a required member that is null": ADD.replace('"a"', "null"),
+    "a member that is null": ADD.replace('"{}"', "null"),
+    "a fraction": ADD.replace('"size":1', '"size":1.0'),
+    "a power": ADD.replace('"size":1', '"size":1e3'),
+    "an infinite number": ADD.replace('"size":1', '"size":NaN'),
+    "a text for a number": ADD.replace('"size":1', '"size":"1"'),
+    "a number for a boolean": ADD.replace("true", "1"),
+    "a number that is too large": ADD.replace('"size":1', f'"size":{2**63}'),
+    "the largest number": ADD.replace('"size":1', f'"size":{2**63 - 1}'),
+    "a minus": ADD.replace('"size":1', '"size":-0'),
+    "no values of partitions": ADD.replace('{"p":"1"}', "{}"),
+    "a value that is null": ADD.replace('{"p":"1"}', '{"p":null}'),
+    "values that are null": ADD.replace('{"p":"1"}', "null"),
+    "a number as a value": ADD.replace('{"p":"1"}', '{"p":1}'),
+    "another value": ADD.replace('{"p":"1"}', '{"p":"2026-01-01"}'),
+    "more values": ADD.replace('{"p":"1"}', '{"p":"1","q":"2"}'),
+    "tags": ADD.replace(MEMBERS, f'{MEMBERS},"tags":{{"t":"u"}}'),
+    "empty tags": ADD.replace(MEMBERS, f'{MEMBERS},"tags":{{}}'),
+    "a deletion vector": ADD.replace(MEMBERS, f"{MEMBERS},{VECTOR}"),
+    "a deletion vector without offset": ADD.replace(MEMBERS, f"{MEMBERS},{VECTOR}").replace(
+        '"offset":1,', ""
+    ),
+    "a malformed deletion vector": ADD.replace(MEMBERS, f"{MEMBERS},{VECTOR}").replace(
+        '"sizeInBytes":2,', ""
+    ),
+    "half of a pair": ADD.replace('"a"', '"\\ud800"'),
+    "a pair": ADD.replace('"a"', '"\\ud83d\\ude00"'),
+    "a control character": ADD.replace('"a"', '"\x01"'),
+    "a zero byte": ADD.replace('"a"', '"\0"'),
+    "an escaped zero": ADD.replace('"a"', '"\\u0000"'),
+    "an unknown escape": ADD.replace('"a"', '"\\q"'),
+    "an escaped name": ADD.replace('"path"', '"p\\u0061th"'),
+    "a mark of the byte order": "\ufeff" + ADD,
+    "spaces": f" {ADD.replace(':', ' : ')}\t\r",
+    "a long text": ADD.replace('"a"', f'"{"x" * 300_000}"'),
+}
+
+
+@pytest.mark.parametrize("index", [200, 0], ids=["behind others", "before others"])
+@pytest.mark.parametrize("line", [*(line.encode() for line in STRANGE.values()), b'{"add":{"path":"\xff"}}'])
+def test_many_lines_are_decoded_as_each_of_them_is(
+    line: bytes, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [ADD.encode(), REMOVE.encode()] * 200
+    lines.insert(index, line)
+    data = b"\n".join(lines)
+    together = read_of(data)
+    monkeypatch.setattr(file_lines, "FEWEST", len(data))
+    assert together == read_of(data)
+
+
+def test_lines_that_clients_write_are_decoded_together() -> None:
+    lines = [ADD.encode(), REMOVE.encode(), ADD.replace(MEMBERS, f"{MEMBERS},{VECTOR}").encode()] * 100
+    assert files_in(lines) == {index: next(parse_actions(line)) for index, line in enumerate(lines)}
+
+
+def read_of(data: bytes) -> list[Any]:
+    """The actions with their lines, and what is wrong with the first that is malformed."""
+    read: list[Any] = []
+    try:
+        read.extend((action, line_of(action)) for action in parse_actions(data, "x"))
+    except DamagedError as error:
+        read.append((error.message, error.where))
+    return read
 
 
 def test_what_came_before_a_malformed_line_is_yielded() -> None:

@@ -8,7 +8,8 @@ that file is missing, false or newer than the version, the log is listed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import (
@@ -64,6 +65,7 @@ MOST_AFTER: Final = 100_000
 BYTES_OF_FILE: Final = 600
 """About how much memory a file takes, with its statistics."""
 BYTES_OF_STATE: Final = 100_000
+_NONE: Final[Mapping[int, Sequence[Action]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -157,62 +159,70 @@ def decode_state(
     after it are read.
     """
     version = version_at(path, uri)
-    where = f"{uri}/{path}"
-    if like is None and version and LAST_CHECKPOINT not in files:
-        # A large commit is parsed once, when all that the version needs was read.
-        return DeltaState(version, None, {}, None, "", 0, missing_files=(LAST_CHECKPOINT,))
-    if like is None and (lacking := _lacking_at_first(version, {**files, path: data})):
-        return DeltaState(version, None, {}, None, "", 0, missing_files=lacking)
-    actions = list(parse_actions(data, where))
-    own = own_head(actions, version)
-    partial = DeltaState(
-        version,
-        None,
-        {} if own is None else own.metadata,
-        own,
-        uuid_of(data),
-        time_of(actions, own),
-        keeps_metadata=keeps_marks(actions, own),
-        restored=restored_in(actions),
-    )
     contents = {**files, path: data}
-    followed = None if like is None else _following(like, partial, contents, uri)
-    return followed or _whole(partial, actions, contents, uri)
+    if like is not None and like.snapshot is not None and 0 <= version - like.version <= MOST_FOLLOWED:
+        followed = _following(like, like.snapshot, version, contents, uri)
+        if followed is not None:
+            return followed
+    return _whole(version, contents, uri)
 
 
-def _whole(partial: DeltaState, actions: Sequence[Action], files: Files, uri: str) -> DeltaState:
-    """Returns the version by a checkpoint and the commits since, with what it still lacks."""
-    version, own = partial.version, partial.own
-    if version and LAST_CHECKPOINT not in files:
-        return _lacking(partial, (LAST_CHECKPOINT,))
+def _whole(version: int, files: Files, uri: str) -> DeltaState:
+    """Returns the version by a checkpoint and the commits since, or what it still lacks.
+
+    Commits are parsed once, when all that the version needs was read.
+    """
     needed = _needed(version, files)
-    lacking = _lacking_at_first(version, files)
+    lacking = _lacking_at_first(version, needed, files)
     if lacking:
-        return _lacking(partial, lacking)
+        return _lacking(version, lacking)
     if needed is None or any(files[each] is None for each in needed):
         if LISTING not in files:
-            return _lacking(partial, (LISTING,))
+            return _lacking(version, (LISTING,))
         # Its log was cleaned up. What the commit itself says is still known.
-        return replace(partial, history=(footprint_of(version, actions),))
+        actions = _actions(files, version, uri)
+        return replace(_stated(version, actions, files), history=(footprint_of(version, actions),))
     names = [each.removeprefix(LISTING) for each in files if files[each] is not None]
     segment = segment_of(names, version, uri)
     lacking = missing_files(segment, files, uri)
     if lacking:
-        return _lacking(partial, lacking)
-    snapshot = load_snapshot(segment, files, uri, actions)
+        return _lacking(version, lacking)
+    history = _history(files, version, uri)
+    stated = history[version]
+    partial = _stated(version, stated, files)
+    snapshot = load_snapshot(segment, files, uri, history)
     if not segment.commits:
         # A checkpoint of the version itself has no commitInfo.
-        snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(actions))
-    history = _history(files, version, uri, actions)
+        snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(stated))
     marks = partial.marks
-    if own is None:
-        marks = _marks_of_domain(snapshot) or _carried(history, files, version, uri)
-    if own is None and not marks and MARKS_APP in snapshot.apps:
+    if partial.own is None:
+        marks = _marks_of_domain(snapshot) or _carried(history, files, uri)
+    if partial.own is None and not marks and MARKS_APP in snapshot.apps:
         made = commit_path(snapshot.apps[MARKS_APP].version)
         if made not in files:
-            return _lacking(partial, (made,))
+            return _lacking(version, (made,))
         marks = _marks_of(made, files[made], snapshot.apps[MARKS_APP].version, uri)
     return replace(partial, snapshot=snapshot, marks=marks, history=_footprints(history)[-HISTORY:])
+
+
+def _stated(version: int, actions: Sequence[Action], files: Files) -> DeltaState:
+    """Returns the version as far as its own commit tells."""
+    own = own_head(actions, version)
+    return DeltaState(
+        version,
+        None,
+        {} if own is None else own.metadata,
+        own,
+        uuid_of(files[commit_path(version)] or b""),
+        time_of(actions, own),
+        keeps_metadata=keeps_marks(actions, own),
+        restored=restored_in(actions),
+    )
+
+
+def _actions(files: Files, version: int, uri: str) -> list[Action]:
+    path = commit_path(version)
+    return list(parse_actions(files[path] or b"", f"{uri}/{path}"))
 
 
 def version_at(path: str, uri: str) -> int:
@@ -245,40 +255,41 @@ def _in_commit_ms(actions: Sequence[Action]) -> int | None:
     return next((action.in_commit_ms for action in actions if isinstance(action, CommitInfo)), None)
 
 
-def _lacking(partial: DeltaState, missing: tuple[str, ...]) -> DeltaState:
-    return replace(partial, missing_files=missing)
+def _lacking(version: int, missing: tuple[str, ...]) -> DeltaState:
+    return DeltaState(version, None, {}, None, "", 0, missing_files=missing)
 
 
-def _following(like: DeltaState, partial: DeltaState, files: Files, uri: str) -> DeltaState | None:
-    """Returns the version by one before it and the commits since; None if it can't be made so.
+def _following(
+    like: DeltaState, before: DeltaSnapshot, version: int, files: Files, uri: str
+) -> DeltaState | None:
+    """Returns the version by one before it and the commits since, or what it still lacks.
 
-    The commit of the one before is read again: the table may have been made anew since.
+    Returns None if it can't be made so. `before`: the snapshot of `like`. Its commit is read again: the table
+    may have been made anew since.
     """
-    first, version = like.version, partial.version
-    if like.snapshot is None or not 0 <= version - first <= MOST_FOLLOWED:
-        return None
-    needed = (*(commit_path(number) for number in range(first, version + 1)), checksum_path(version))
-    lacking = tuple(each for each in needed if each not in files)
+    commits = [commit_path(number) for number in range(like.version, version + 1)]
+    checksum = checksum_path(version)
+    lacking = tuple(each for each in (*commits, checksum) if each not in files)
     if lacking:
-        return _lacking(partial, lacking)
-    commits = [(number, files[commit_path(number)]) for number in range(first, version + 1)]
-    if any(data is None for _, data in commits) or uuid_of(commits[0][1] or b"") != like.identity:
+        return _lacking(version, lacking)
+    if any(files[each] is None for each in commits) or uuid_of(files[commits[0]] or b"") != like.identity:
         return None
-    reconciliation, marks, history = Reconciliation(like.snapshot), like.marks, list(like.history)
-    protocol: TableProtocol | None = like.snapshot.protocol
-    for number, data in commits[1:]:
-        where = f"{uri}/{commit_path(number)}"
-        actions = list(parse_actions(data or b"", where))
+    reconciliation, marks, history = Reconciliation(before), like.marks, list(like.history)
+    protocol: TableProtocol | None = before.protocol
+    actions: Sequence[Action] = ()
+    for number in range(like.version + 1, version + 1):
+        actions = _actions(files, number, uri)
         own = own_head(actions, number)
         if own is None and _may_change_marks(actions):
             return None
         marks = marks if own is None else own.metadata
-        reconciliation.add_commit(actions, where)
+        reconciliation.add_commit(actions, f"{uri}/{commit_path(number)}")
         history.append(footprint_of(number, actions, protocol))
         protocol = _protocol_after(actions, protocol)
     snapshot = reconciliation.snapshot(version, uri)
-    _check(snapshot, files[needed[-1]], f"{uri}/{needed[-1]}")
-    return replace(partial, snapshot=snapshot, marks=marks, history=tuple(history[-HISTORY:]))
+    _check(snapshot, files[checksum], f"{uri}/{checksum}")
+    stated = _stated(version, actions or _actions(files, version, uri), files)
+    return replace(stated, snapshot=snapshot, marks=marks, history=tuple(history[-HISTORY:]))
 
 
 def _may_change_marks(actions: Sequence[Action]) -> bool:
@@ -320,30 +331,26 @@ def _listed(version: int, listing: bytes) -> list[str] | None:
         return None
 
 
-def _lacking_at_first(version: int, files: Files) -> tuple[str, ...]:
+def _lacking_at_first(version: int, needed: list[str] | None, files: Files) -> tuple[str, ...]:
     """Returns the files that are needed as far as names show it, and were not read."""
+    if version and LAST_CHECKPOINT not in files:
+        return (LAST_CHECKPOINT,)
     # Whether the version has a checksum file, only a request shows.
-    needed = (*(_needed(version, files) or ()), checksum_path(version))
-    return tuple(each for each in needed if each not in files)
+    return tuple(each for each in (*(needed or ()), checksum_path(version)) if each not in files)
 
 
-def _history(
-    files: Files, version: int, uri: str, newest: Sequence[Action]
-) -> list[tuple[int, Sequence[Action]]]:
+def _history(files: Files, version: int, uri: str) -> dict[int, Sequence[Action]]:
     """Returns the actions of the last versions whose commits were read, oldest first, without a gap."""
-    history: list[tuple[int, Sequence[Action]]] = [(version, newest)]
-    for number in range(version - 1, max(-1, version - HISTORY), -1):
-        data: Any = files.get(commit_path(number))
-        if data is None:
-            break
-        history.append((number, list(parse_actions(data, f"{uri}/{commit_path(number)}"))))
-    return history[::-1]
+    first = version
+    while first > max(0, version - HISTORY + 1) and files.get(commit_path(first - 1)) is not None:
+        first -= 1
+    return {number: _actions(files, number, uri) for number in range(first, version + 1)}
 
 
-def _footprints(history: Sequence[tuple[int, Sequence[Action]]]) -> tuple[CommitFootprint, ...]:
+def _footprints(history: Mapping[int, Sequence[Action]]) -> tuple[CommitFootprint, ...]:
     protocol: TableProtocol | None = None
     footprints = []
-    for number, actions in history:
+    for number, actions in history.items():
         footprints.append(footprint_of(number, actions, protocol))
         protocol = _protocol_after(actions, protocol)
     return tuple(footprints)
@@ -353,16 +360,13 @@ def _protocol_after(actions: Sequence[Action], before: TableProtocol | None) -> 
     return next((action for action in actions if isinstance(action, TableProtocol)), before)
 
 
-def _carried(
-    history: Sequence[tuple[int, Sequence[Action]]], files: Files, version: int, uri: str
-) -> Mapping[str, str]:
+def _carried(history: Mapping[int, Sequence[Action]], files: Files, uri: str) -> Mapping[str, str]:
     """Returns the marks of the last version of a committer among the commits that were read."""
-    for number, actions in reversed(history):
+    for number, actions in reversed(list(history.items())):
         head = own_head(actions, number)
         if head is not None:
             return head.metadata
-    first = history[0][0] if history else version
-    for number in range(first - 1, -1, -1):
+    for number in range(min(history) - 1, -1, -1):
         data = files.get(commit_path(number))
         if data is None:
             break
@@ -397,11 +401,11 @@ def missing_files(segment: LogSegment, files: Files, where: str = "") -> tuple[s
 
 
 def load_snapshot(
-    segment: LogSegment, files: Files, where: str = "", newest: Sequence[Action] | None = None
+    segment: LogSegment, files: Files, where: str = "", parsed: Mapping[int, Sequence[Action]] = _NONE
 ) -> DeltaSnapshot:
     """Returns the version that the files make, all of which were read. Raises `DamagedError`.
 
-    `newest`: the actions of the version's own commit, if they were parsed before.
+    `parsed`: the actions of commits that were parsed before, by their versions.
     If the version has a checksum file that exists and can be read, the version is compared with it.
     """
     reconciliation = Reconciliation()
@@ -414,8 +418,8 @@ def load_snapshot(
         if data is None:
             raise DamagedError("the file of a version is missing", where=path, hint=RESTORE)
         compacted = file.kind is LogFileKind.COMPACTED
-        is_newest = file.path == commit_path(segment.version)
-        actions = newest if is_newest and newest is not None else parse_actions(data, path)
+        known = None if compacted else parsed.get(file.version)
+        actions = parse_actions(data, path) if known is None else known
         reconciliation.add_commit(actions, path, compacted=compacted)
     snapshot = reconciliation.snapshot(segment.version, where)
     if segment.checksum is not None:

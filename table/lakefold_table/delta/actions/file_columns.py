@@ -1,4 +1,4 @@
-"""The files that a checkpoint lists, as columns: most files of a large table are never looked at.
+"""The files that a checkpoint or a commit lists, as columns: most files of a large table are never looked at.
 
 A table of a million files is opened in the time of reading its columns. A file becomes a value once it is
 asked for, together with those that are listed beside it. What can be wrong with a file is checked before.
@@ -13,6 +13,7 @@ from lakefold_table.delta.actions.fields import (
     FLAG,
     LONG,
     TEXT,
+    TEXT_MAP,
     ActionField,
     fields_of,
     shared_texts,
@@ -141,9 +142,21 @@ def _checked(field: ActionField, column: Any, where: str) -> Any:  # noqa: ANN40
         return column
     if field.kind.read is None or not types.is_struct(kind):
         return None
+    if field.kind is TEXT_MAP:
+        return _texts_in(column)
     return [
         None if row is None else field.kind.read(members_present(row), where) for row in column.to_pylist()
     ]
+
+
+def _texts_in(column: Any) -> list[Mapping[str, str | None] | None]:  # noqa: ANN401 - an Arrow array
+    """Returns objects of strings that are stored as structs: equal ones are made once."""
+    names = [member.name for member in column.type]
+    members = [member.to_pylist() for member in column.flatten()]
+    rows = list(zip(*members, strict=True)) if names else [()] * len(column)
+    objects = {row: shared_texts(members_present(dict(zip(names, row, strict=True)))) for row in set(rows)}
+    valid = column.is_valid().to_pylist()
+    return [objects[row] if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
 
 
 def members_present(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.fields import members_of, read_fields
+from lakefold_table.delta.actions.file_lines import STARTS, files_in
 from lakefold_table.delta.actions.table_actions import BY_NAME, Action, UnknownAction
 from lakefold_table.delta.json_text import parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
@@ -12,19 +13,31 @@ from lakefold_table.errors import DamagedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+BATCH: Final = 1 << 18
+"""About how many bytes of lines are decoded together; longer lines are decoded alone."""
 HINT: Final = "write each action in a line of its own, as Delta's protocol says"
 
 
 def parse_actions(data: bytes, where: str = "") -> Iterator[Action]:
     """Yields the actions of a commit in their order. Blank lines are passed over.
 
-    One line is decoded at a time. Raises `DamagedError`, which names the line, if the text is cut off or is
-    not what the protocol says. A file that ends after a whole line can't be recognised as cut off.
+    Many lines about files are decoded together. Raises `DamagedError`, which names the line, if the text is
+    cut off or is not what the protocol says. A file that ends after a whole line can't be recognised as cut
+    off.
     """
-    for number, line in enumerate(_lines(data), 1):
-        if line.strip():
-            at = f"{where} line {number}".lstrip()
-            yield from actions_of(parse_object(line, at), at)
+    number = 0
+    for lines in _batches(data):
+        together: Mapping[int, Action] | None = None
+        for index, line in enumerate(lines):
+            number += 1
+            if together is None and line.startswith(STARTS):
+                together = files_in(lines)
+            action = together.get(index) if together else None
+            if action is not None:
+                yield action
+            elif line.strip():
+                at = f"{where} line {number}".lstrip()
+                yield from actions_of(parse_object(line, at), at)
 
 
 def actions_of(members: Mapping[str, Any], where: str) -> Iterator[Action]:
@@ -62,11 +75,12 @@ def lines_of(actions: Iterable[Action]) -> bytes:
     return "".join(f"{line_of(action)}\n" for action in actions).encode()
 
 
-def _lines(data: bytes) -> Iterator[bytes]:
-    """Yields the lines without copying all of them at once."""
+def _batches(data: bytes) -> Iterator[list[bytes]]:
+    """Yields the lines in batches, without copying all of them at once."""
     start = 0
     while start < len(data):
-        end = data.find(b"\n", start)
+        end = data.rfind(b"\n", start, start + BATCH) if start + BATCH < len(data) else len(data)
+        end = data.find(b"\n", start) if end < 0 else end
         end = len(data) if end < 0 else end
-        yield data[start:end]
+        yield data[start:end].split(b"\n")
         start = end + 1

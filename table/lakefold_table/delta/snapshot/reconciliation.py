@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, cast
 
-from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
+from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.file_columns import FileGroup
 from lakefold_table.delta.actions.table_actions import (
     AppTransaction,
@@ -23,7 +23,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.layered_map import MapChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lakefold_table.delta.actions.table_actions import Action
 
@@ -87,23 +87,31 @@ class Reconciliation:
         Raises `DamagedError` if two of them contradict each other; nothing may be taken from it then.
         """
         self._in_commit_ms = None
-        seen: dict[tuple[str, object], Action] = {}
-        touched: set[tuple[str, FileKey]] = set()
+        added: dict[str, AddFile] = {}
+        others: dict[tuple[str, object], Action] = {}
         for action in actions:
-            about = _about(action, by_key=compacted)
-            if about is None:
-                continue
-            before = seen.setdefault(about, action)
-            if before is not action:
-                if before != action:
-                    raise _contradiction(about, where)
-                continue
-            if isinstance(action, AddFile | RemoveFile):
-                other = RemoveFile.NAME if isinstance(action, AddFile) else AddFile.NAME
-                if (other, action.key) in touched:
+            before: Action
+            if isinstance(action, AddFile):
+                before = added.setdefault(action.path, action)
+            else:
+                about = _about(action, by_key=compacted)
+                before = action if about is None else others.setdefault(about, action)
+            if before is not action and before != action:
+                raise _contradiction(_about(action, by_key=compacted), where)
+        for action in others.values():
+            if isinstance(action, RemoveFile):
+                again = added.get(action.path)
+                if again is not None and again.key == action.key:
                     raise _both(action.path, where)
-                touched.add((action.NAME, action.key))
             self._put(action)
+        self._add_files(added)
+
+    def _add_files(self, added: Mapping[str, AddFile]) -> None:
+        if self._tombstones:
+            for file in added.values():
+                self._tombstones.remove(file.key)
+        replaced = self._files.set_all(added)
+        self._size_bytes += sum(file.size for file in added.values()) - sum(file.size for file in replaced)
 
     def snapshot(self, version: int, where: str = "") -> DeltaSnapshot:
         """Returns the actions in force as this version.
@@ -130,12 +138,8 @@ class Reconciliation:
         )
 
     def _put(self, action: Action) -> Action | None:
-        """Makes an action count. Returns the one that it replaces, None for files."""
+        """Makes an action count that adds no file. Returns the one that it replaces, None for files."""
         match action:
-            case AddFile():
-                self._tombstones.remove(action.key)
-                replaced = self._files.set(action.path, action)
-                self._size_bytes += action.size - (0 if replaced is None else replaced.size)
             case RemoveFile():
                 present = self._files.get(action.path)
                 if present is not None and present.key == action.key:
