@@ -206,7 +206,7 @@ def _whole(version: int, files: Files, uri: str) -> DeltaState:
 
 
 def _stated(version: int, actions: Sequence[Action], files: Files) -> DeltaState:
-    """Returns the version as far as its own commit tells."""
+    """Returns the version by its own commit alone."""
     own = own_head(actions, version)
     return DeltaState(
         version,

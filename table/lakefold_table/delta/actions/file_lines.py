@@ -1,7 +1,7 @@
 """Lines about files, decoded many at a time: a large commit takes a third of the time so.
 
 Arrow decodes them as columns, and refuses what isn't exactly as expected. What it refuses, and objects that
-columns can't tell apart, are decoded line by line, which also finds out what is wrong.
+columns can't distinguish, are decoded line by line, which also finds out what is wrong.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STARTS: Final = tuple(_STARTS.values())
 
 def files_in(lines: Sequence[bytes]) -> dict[int, Action]:
     """Returns actions by the index of their line, without those whose line has to be decoded alone."""
-    found: dict[int, Action] = {}
+    actions: dict[int, Action] = {}
     for kind, start in _STARTS.items():
         indices = [index for index, line in enumerate(lines) if line.startswith(start)]
         if len(indices) >= FEWEST:
-            found.update(_actions(kind, [lines[index] for index in indices], indices))
-    return found
+            actions.update(_actions(kind, [lines[index] for index in indices], indices))
+    return actions
 
 
 def _actions(
