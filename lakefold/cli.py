@@ -110,6 +110,9 @@ VERBS: Final = {
         "lakefold.branching.verbs:restore",
         "Make an earlier version the newest again, through the log.",
     ),
+    "forget": Verb(
+        "lakefold.proposals.forget:command", "Have a table forget an app's batches, through the log."
+    ),
     "consumers": Verb("lakefold.reading.consumers:command", "List, set and drop a table's named consumers."),
     "cleanup": Verb("lakefold.reading.cleanup:command", "Remove old versions that no consumer needs."),
     "compact": Verb(

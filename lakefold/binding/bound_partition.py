@@ -1,4 +1,4 @@
-"""Reads the partition that a table is bound to, to which its proposals must be sent."""
+"""Reads a table's marks as a committer does, also the partition to which its proposals must be sent."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakefold_committer.fold.fold import FoldedTable
+
 
 def bound_partition(uri: str, storage_options: Mapping[str, str]) -> int | None:
     """Returns the partition in the table's marks, or None if it is not bound yet or does not exist yet.
 
     Raises `NotATableError`, `DamagedError` or `StopError` if the committer couldn't open the table either.
     """
+    position = committed_table(uri, storage_options).marks.position
+    return None if position is None else position.log.partition
+
+
+def committed_table(uri: str, storage_options: Mapping[str, str]) -> FoldedTable:
+    """Returns a table's newest version with the marks by which a committer would continue.
+
+    Raises `NotATableError`, `DamagedError` or `StopError` if a committer couldn't open it.
+    """
     from lakefold_committer.recovery.open_table import open_table
     from lakefold_committer.tables.branches import located
 
     table_format, versions = located(uri, "", storage_options)
-    position = open_table(table_format, versions, uri).marks.position
-    return None if position is None else position.log.partition
+    return open_table(table_format, versions, uri)

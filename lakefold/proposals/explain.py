@@ -12,6 +12,7 @@ from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings
 from lakefold.console.outcomes import result_text
 from lakefold.console.output import operations_text, print_json, print_line
 from lakefold.errors import SettingError
+from lakefold_table.app_removal import FORGET_APP
 from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.branch_names import MAIN
 from lakefold_table.entry import Conflict, Entry, Rejected, rolled_back_text
@@ -162,6 +163,7 @@ def _proposal(explanation: Explanation) -> dict[str, Any] | None:
         "batch_id": entry.batch_id,
         "branch": entry.envelope.branch,
         "creates": entry.envelope.HasField("create"),
+        "forgets": entry.envelope.forget_app.app_id or None,
         "time": _time(entry.time_us),
         "bytes": entry.size,
     }
@@ -205,6 +207,8 @@ def _proposed(explanation: Explanation) -> str | None:
     built = "to create the table" if plain["creates"] else built
     if plain["operation"] == TAG:
         built = f"of version {read}" if read else "to remove it"
+    elif plain["operation"] == FORGET_APP:
+        built = f"of {plain['forgets']}"
     elif plain["operation"] == DELETE_BRANCH:
         built = f"of {plain['branch'] or MAIN}"
     size = f"{plain['bytes']:,} bytes"

@@ -7,6 +7,7 @@ import http
 import http.client
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,7 +44,8 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
 
     The tables are those in local folders below the roots, and those that the newest proposals name. Which
     tables are parked (not worked on for a while), and why, is requested from the committer at --http-host and
-    --http-port. The exit code is 5 if no broker answers, and 2 if the transactions topic does not exist.
+    --http-port. The number of apps is that of the applications whose batches a table knows; `lakefold forget`
+    forgets one. The exit code is 5 if no broker answers, and 2 if the transactions topic does not exist.
     """
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.overview import overview
@@ -163,17 +165,20 @@ def _names_a_table(key: str, roots: Iterable[str]) -> bool:
 
 
 def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
-    """Returns a table's format and newest version, or the error if it can't be read.
+    """Returns a table's format, newest version and apps, or the error if it can't be read.
 
     If it has no version yet, the format is empty and the version 0.
     """
+    from lakefold.binding.bound_partition import committed_table
     from lakefold.setup.tables import newest_version
 
+    row: dict[str, Any] = {"table": uri, "format": "", "version": None, "apps": None, "error": None}
     try:
-        format_name, version = newest_version(uri, settings.storage_options)
+        row["format"], row["version"] = newest_version(uri, settings.storage_options)
+        row["apps"] = asdict(committed_table(uri, settings.storage_options).marks.app_counts)
     except LakefoldError as error:
-        return {"table": uri, "format": "", "version": None, "error": str(error)}
-    return {"table": uri, "format": format_name, "version": version, "error": None}
+        row["error"] = str(error)
+    return row
 
 
 def _document(
@@ -214,6 +219,14 @@ def _last_committer(view: PartitionView) -> str:
     return OffsetMetadata.committer_of(view.metadata)
 
 
+def _apps_text(apps: dict[str, int] | None) -> str | None:
+    """Returns how many apps a table knows, and what they take in each version if some were shortened."""
+    if apps is None:
+        return None
+    number = f"{apps['whole'] + apps['shortened']:,}"
+    return f"{number} ({apps['bytes'] // 1024:,} KiB)" if apps["shortened"] else number
+
+
 def _show(
     settings: Settings, cluster: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
 ) -> None:
@@ -240,9 +253,15 @@ def _show(
         click.echo()
     if tables:
         print_columns(
-            ("table", "format", "version", ""),
+            ("table", "format", "version", "apps", ""),
             [
-                (table["table"], table["format"] or None, table["version"], table["error"] or "")
+                (
+                    table["table"],
+                    table["format"] or None,
+                    table["version"],
+                    _apps_text(table["apps"]),
+                    table["error"] or "",
+                )
                 for table in tables
             ],
         )

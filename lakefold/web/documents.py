@@ -88,6 +88,7 @@ def table_document(source: Source) -> Document:
     if document["marks"] is not None:
         apps = document["marks"]["apps"]
         document["marks"]["apps"] = dict(list(apps.items())[:MOST_APPS])
+        document["marks"]["app_count"] = len(apps)
         document["marks"]["uuids"] = len(document["marks"]["uuids"])
     refs = refs_document(main)
     return {

@@ -35,11 +35,6 @@ class BranchDeletion(AnyFormatProposal):
         return self.message.uuid
 
     @property
-    def read_version(self) -> int:
-        """See `TableProposal`."""
-        return 0
-
-    @property
     def operation(self) -> str:
         """See `TableProposal`."""
         return DELETE_BRANCH

@@ -347,6 +347,12 @@ class Draft(Protocol):
         that were added before.
         """
 
+    def forget(self, app_id: str) -> bool:
+        """Forgets the batches of an app that the table records by means of its format, as of `add`.
+
+        Returns whether it records any.
+        """
+
     @property
     def version(self) -> int:
         """The number of the version in the making; final after an entry was accepted."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.app_removal import AppRemoval
 from lakefold_table.branch_deletion import BranchDeletion
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.format import ALONE, AnyFormat, GroupingRule, State
@@ -66,7 +67,7 @@ class Formats:
             proposal: TableProposal | None = table_format.proposal(envelope)
             if proposal is not None:
                 return proposal
-        return TagProposal.of(envelope) or BranchDeletion.of(envelope)
+        return TagProposal.of(envelope) or BranchDeletion.of(envelope) or AppRemoval.of(envelope)
 
     def uuid_of(self, envelope: Envelope) -> str:
         """Returns the uuid of the proposal that an envelope holds, empty if it has none."""

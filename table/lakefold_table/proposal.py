@@ -72,6 +72,11 @@ class AnyFormatProposal:
         return ANY_FORMAT
 
     @property
+    def read_version(self) -> int:
+        """See `TableProposal`."""
+        return 0
+
+    @property
     def begins_table(self) -> bool:
         """See `TableProposal`."""
         return False

@@ -59,6 +59,7 @@ WORKING: Final = {
     "branch": ["{table}", "other"],
     "explain": ["{table}", "verbs:1"],
     "replay": ["{table}", "--check"],
+    "forget": ["{table}", "verbs", "--yes"],
     "redrive": [],
     # A table without small fragments and indices needs no rewrite, so pylance isn't loaded.
     "compact": ["{table}"],

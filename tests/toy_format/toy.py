@@ -377,6 +377,11 @@ class ToyDraft:
         """Every version's operation is known."""
         return 0, {**self._state.operations, self._operation: self.version}
 
+    def forget(self, app_id: str) -> bool:
+        """The table records no batches besides the marks."""
+        del app_id
+        return False
+
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """Checks the entry against the rows that there are by now."""
         proposal = _of(entry)

@@ -31,6 +31,7 @@ from lakefold_table.entry import (
     Undecodable,
 )
 from lakefold_table.formats import BUILT_IN
+from lakefold_table.marks.marks import AppCounts
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -135,7 +136,10 @@ def test_gauges_are_right_when_prometheus_asks() -> None:
     assert values["lakefold_lag_entries"] == {("3",): 0}
     assert values["lakefold_lag_seconds"] == {("3",): 0}
     old_us = int((time.time() - 100) * 1e6)
-    status, end = FoldStatus(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000), 15
+    status, end = (
+        FoldStatus(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000, apps=AppCounts(3, 2, 500)),
+        15,
+    )
     values = scraped(metrics)
     assert values["lakefold_lag_entries"] == {("3",): 5}
     assert 100 <= values["lakefold_lag_seconds"]["3",] < 130
@@ -143,6 +147,9 @@ def test_gauges_are_right_when_prometheus_asks() -> None:
     assert values["lakefold_parked_entries"] == {("3",): 2}
     assert values["lakefold_tables_open"] == {("3",): 5}
     assert values["lakefold_table_bytes"] == {("3",): 1000}
+    assert values["lakefold_apps"] == {("3",): 5}
+    assert values["lakefold_apps_shortened"] == {("3",): 2}
+    assert values["lakefold_apps_bytes"] == {("3",): 500}
 
 
 def test_the_age_of_unread_entries_counts_from_when_they_were_seen() -> None:

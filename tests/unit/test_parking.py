@@ -234,7 +234,9 @@ class OneByOne(Log):
 
 def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
     uris = [canonical(tmp_path / name) for name in "abc"]
-    polls = messages(*([at(uri, creation())] for uri in uris), [at(uris[0], append("a"))]).polls
+    polls = messages(
+        *([at(uri, creation())] for uri in uris), [at(uris[0], append("a", app="app", batch=1))]
+    ).polls
     for closes in (False, True):
         reports = Stamped()
         log = OneByOne([*polls], answered=reports.outcomes)
@@ -250,6 +252,8 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
         assert committer.status().table_bytes == sum(
             queue.writer.memory_bytes for queue in left if queue.is_open
         )
+        assert committer.status().apps == opened(uris[0], "").table.marks.app_counts
+        assert committer.status().apps.whole == 1
 
 
 @dataclass

@@ -14,6 +14,7 @@ from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.branch_end import after_removal, deletion_fault, ended
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_committer.fold.tagging import TagAnswers
+from lakefold_table.app_removal import FORGET_APP, AppRemoval
 from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.entry import (
     MAX_TEXT,
@@ -257,6 +258,8 @@ class _Folding:
 
     def _answer_any_format(self, entry: Entry) -> Result | None:
         """Returns what `_answer` does, for a proposal that no format reads."""
+        if isinstance(entry.proposal, AppRemoval):
+            return self._forget(entry, entry.proposal)
         other = self._other_table(entry)
         if other is not None and entry.position.offset not in (self._terms.recalled or {}):
             return other
@@ -277,8 +280,39 @@ class _Folding:
         fault = deletion_fault(self._table.state, entry, self._needed_by)
         if fault is not None:
             return self._explained(entry, fault).shortened()
+        return self._commit_alone(entry, DELETE_BRANCH)
+
+    def _forget(self, entry: Entry, proposal: AppRemoval) -> Result | None:
+        """Returns the result of an entry by which the table forgets an app, in a version of its own."""
+        if self.changes:
+            return None
+        refusal = (
+            self._keys.seen(entry) or self._other_table(entry) or self._forgetting_fault(entry, proposal)
+        )
+        if refusal is not None:
+            return self._explained(entry, refusal).shortened() if isinstance(refusal, Invalid) else refusal
+        self._keys.add(entry, self._version, self._time(entry))
+        return self._commit_alone(entry, FORGET_APP)
+
+    def _forgetting_fault(self, entry: Entry, proposal: AppRemoval) -> Invalid | None:
+        """Returns why an app can't be forgotten; None if it is forgotten by now."""
+        app_id, envelope = proposal.message.app_id, entry.envelope
+        if self._table.state is None:
+            on_branch = f" has no branch {envelope.branch}" if envelope.branch else " does not exist"
+            return Invalid(f"the table at {envelope.table}{on_branch}", "check its name")
+        if envelope.app_id or envelope.HasField("batch_id"):
+            hint = "leave app_id and batch_id of the envelope out, and name the app in `forget_app`"
+            return Invalid("an app is forgotten under no batch id", hint)
+        is_in_marks, is_in_format = self._keys.forget(app_id), self._draft.forget(app_id)
+        if is_in_marks or is_in_format:
+            return None
+        hint = "`lakefold show TABLE` lists the apps that it knows"
+        return Invalid(f"the table knows no batch of the app {cut(app_id)!r}", hint)
+
+    def _commit_alone(self, entry: Entry, operation: str) -> Committed:
+        """Returns the result of an entry that changes nothing but marks, as the only one of its version."""
         self._ends = True
-        self._operations[entry.position.offset] = DELETE_BRANCH
+        self._operations[entry.position.offset] = operation
         return Committed(self._version)
 
     def _explained(self, entry: Entry, fault: Invalid) -> Invalid:
@@ -347,7 +381,7 @@ class _Folding:
             marks = marks.dated(self._time(first))
         if new_entries:
             marks = marks.at(last.position, last.fingerprint)
-        if self._ends:
+        if DELETE_BRANCH in self._operations.values():
             marks = ended(marks, last.position, self._time(last))
         outcomes = _outcomes(group, results, table_id)
         news = [outcome for outcome in outcomes if self.is_new(outcome.position)]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakefold_table.branch_deletion import deletes_branch
 from lakefold_table.format import ALONE, GroupingRule, State
 from lakefold_table.proposal import ANY_FORMAT
+from lakefold_table.tag_proposal import TagProposal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +91,8 @@ def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
         return ALONE if entry.is_claim else group_of(entry)
     if proposal.format != ANY_FORMAT:
         return group_of(entry)
-    # The branch has no version after the one that its deletion makes. A tag makes no version.
-    return ALONE if deletes_branch(entry) else None
+    # A tag makes no version. The others change the marks that the next group begins with.
+    return None if isinstance(proposal, TagProposal) else ALONE
 
 
 def _is_full(entries: int, size: int, limits: Limits | None) -> bool:

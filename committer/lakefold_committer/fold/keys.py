@@ -99,6 +99,10 @@ class Keys:
             if self._compares_content:
                 self._contents[entry.uuid] = entry
 
+    def forget(self, app_id: str) -> bool:
+        """Forgets the batches of an app, before any other entry. Returns whether there were any."""
+        return self._apps.pop(app_id, None) is not None
+
     def marks(self, time_us: int) -> Marks:
         """Returns the marks with these keys, bounded.
 

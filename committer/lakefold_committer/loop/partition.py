@@ -33,6 +33,7 @@ from lakefold_committer.tables.branches import branch_location
 from lakefold_log.codec.envelope import Decoded, UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import FencedError, OutcomesLostError, OutnumberedError, RetryError
+from lakefold_table.marks.marks import NO_APPS
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class PartitionCommitter:
         self._touched: dict[Location, int] = {}
         self._wait_s = FIRST_WAIT_SECONDS
         self._table_bytes = 0
+        self._apps = NO_APPS
         self._busy = self._is_urgent = self._has_skipped = False
         self._summarize_at = 0.0
         self._trouble = "starting"
@@ -475,20 +477,27 @@ class PartitionCommitter:
         for queue in idle:
             # The dictionary is ordered by last use, so the longest unused queue comes first.
             del self._active[queue.location], self._queues[queue.location]
-            self._table_bytes -= queue.counted_bytes
+            self._discount(queue)
             # Messages may name any number of tables that don't exist.
             if queue.has_versions:
                 self._queues[queue.location] = queue
-                self._table_bytes += queue.count_bytes()
+                queue.count()
+                self._table_bytes += queue.counted_bytes
+                self._apps = self._apps.changed(NO_APPS, queue.counted_apps)
         if self._table_bytes > self._pace.table_bytes:
             self._close_longest_unused()
+
+    def _discount(self, queue: TableQueue) -> None:
+        """Takes what was counted of a table from the sums of all open tables."""
+        self._table_bytes -= queue.counted_bytes
+        self._apps = self._apps.changed(queue.counted_apps, NO_APPS)
 
     def _close_longest_unused(self) -> None:
         for queue in [*self._queues.values()]:
             if self._table_bytes <= self._pace.table_bytes:
                 break
             if queue.location not in self._active:
-                self._table_bytes -= queue.counted_bytes
+                self._discount(queue)
                 self._scheduler.let_go(queue)
                 del self._queues[queue.location]
                 LOG.info("closed", table=queue.uri, branch=queue.branch or None)
@@ -536,6 +545,7 @@ class PartitionCommitter:
             parked_entries=sum(queue.waiting for queue in parked),
             tables_open=len(self._queues) - sum(not queue.is_open for queue in self._active.values()),
             table_bytes=self._table_bytes,
+            apps=self._apps,
             parked=tuple(
                 self._parked_table(queue, queue.parked)
                 for queue in parked[:MOST_NAMED]

@@ -31,6 +31,7 @@ from lakefold_committer.states.charts import (
 from lakefold_committer.states.machine import IllegalTransitionError
 from lakefold_log.codec.envelope import UnknownKind
 from lakefold_table.entry import Entry
+from lakefold_table.marks.marks import NO_APPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -155,9 +156,9 @@ class TableQueue:
     """`uri` and `branch` name it as its first entry did; `location` is the path of its versions.
 
     `folding`, `folded` and `putting` are the groups of these steps. `since`: when the task was started that
-    runs now. `counted_bytes`: what its table took in memory when it was idle last. `load` counts what all
-    queues hold. `behind_strangers`: entries for it may still wait among the names under which no table is
-    open.
+    runs now. `counted_bytes`: what its table took in memory when it was idle last; `counted_apps`: the apps
+    that it knew then. `load` counts what all queues hold. `behind_strangers`: entries for it may still wait
+    among the names under which no table is open.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class TableQueue:
         self.putting: FoldedBatch | None = None
         self.since = 0.0
         self.counted_bytes = 0
+        self.counted_apps = NO_APPS
         self._writer: TableWriter | None = None
         self._behind_strangers = behind_strangers
         self._may_exist: bool | None = None
@@ -353,10 +355,10 @@ class TableQueue:
             self._may_exist = check(self.uri, self.branch)
         return self._may_exist
 
-    def count_bytes(self) -> int:
-        """Counts how many bytes of memory the table takes, which is open and idle."""
+    def count(self) -> None:
+        """Counts how many bytes of memory the table takes, which is open and idle, and its apps."""
         self.counted_bytes = self.writer.memory_bytes
-        return self.counted_bytes
+        self.counted_apps = self.writer.table.marks.app_counts
 
     def begin_opening(self, now: float) -> None:
         """Notes that a task opens the table."""

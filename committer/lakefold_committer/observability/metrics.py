@@ -21,9 +21,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lakefold_committer.fold.grouping import GroupEnd
+from lakefold_table.app_removal import FORGET_APP
 from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Result, Undecodable, kind_of
 from lakefold_table.formats import BUILT_IN
+from lakefold_table.marks.marks import NO_APPS, AppCounts
 from lakefold_table.storage.syncs import FAILURES
 from lakefold_table.tag_proposal import TAG
 
@@ -45,9 +47,10 @@ OTHER: Final = "other"
 _NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations) | {
     TAG,
     DELETE_BRANCH,
+    FORGET_APP,
 }
 OPERATIONS = (*sorted(_NAMED), CLAIM, NONE, OTHER)
-"""The operations of outcomes: those of each format, as its messages spell them, and four more."""
+"""The operations of outcomes: those of each format, as its messages spell them, and five more."""
 REASONS = ("retryable", "incompatible")
 DOUBTS = ("rolled back", "different content")
 """Why an operator should check a Duplicate: its rows are gone, or other rows were sent."""
@@ -102,8 +105,9 @@ class FoldStatus:
     `position`: the offset that is read next. `unanswered`: entries that were read and have no reported
     outcome yet, parked entries included; `oldest_us`: the log time of the oldest of them, in microseconds
     since 1970 (None: no entry is unanswered). `table_bytes`: the memory of the open tables, as far as it is
-    counted. `parked`: the parked tables, only the first of them if there are many. `waiting`: the tables for
-    which entries wait, only those with the most entries if there are many; `tables_waiting`: their number.
+    counted. `apps`: those that the open tables know. `parked`: the parked tables, only the first of them if
+    there are many. `waiting`: the tables for which entries wait, only those with the most entries if there
+    are many; `tables_waiting`: their number.
     """
 
     position: int
@@ -113,6 +117,7 @@ class FoldStatus:
     parked_entries: int = 0
     tables_open: int = 0
     table_bytes: int = 0
+    apps: AppCounts = NO_APPS
     parked: tuple[ParkedTable, ...] = ()
     tables_waiting: int = 0
     waiting: tuple[WaitingTable, ...] = ()
@@ -499,5 +504,20 @@ _GAUGES: tuple[tuple[str, str, Callable[[FoldStatus, int, float], float]], ...] 
         "lakefold_table_bytes",
         "Memory that the open tables hold, as far as it is counted",
         lambda status, _, __: status.table_bytes,
+    ),
+    (
+        "lakefold_apps",
+        "Apps whose batches the open tables know; `lakefold forget` forgets one",
+        lambda status, _, __: status.apps.whole + status.apps.shortened,
+    ),
+    (
+        "lakefold_apps_shortened",
+        "Those of them of which the tables only know the last batches, as others have written since",
+        lambda status, _, __: status.apps.shortened,
+    ),
+    (
+        "lakefold_apps_bytes",
+        "Bytes that the newest versions of the open tables take for their apps, in each table's metadata",
+        lambda status, _, __: status.apps.bytes,
     ),
 )

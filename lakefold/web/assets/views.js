@@ -306,7 +306,7 @@ export function tableHead(table) {
     make("h1", {}, table.table),
     parked(table.parked),
     cards([["version", count(table.version)], ["rows", count(table.rows)], ["deleted rows", count(table.deleted_rows)],
-      ["fragments", count(table.fragments)], ["format", table.format], ["entries that were read and wait", waiting(table.waiting)],
+      ["fragments", count(table.fragments)], ["format", table.format], ["apps whose batches it knows", count(marks ? marks.app_count : 0)], ["entries that were read and wait", waiting(table.waiting)],
       ["entries that wait in its partition", waiting(table.partition_lag)], ["outcomes per second", rate(table.activity.rate)]]),
     make("p", {}, "Last outcome: ", outcome(table.activity.last, table.table)),
     marks && marks.position ? make("p", { class: "faint" },

@@ -22,6 +22,7 @@ from lakefold_maintenance.format import TableSurvey, WaitingEntry
 from lakefold_maintenance.formats import format_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.allocation import check_allocated
+from lakefold_table.app_removal import FORGET_APP
 from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.branch_names import MAIN
 from lakefold_table.errors import RetryError
@@ -99,7 +100,7 @@ def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
             if (envelope.tag.branch or MAIN) == (branch or MAIN) and not envelope.tag.delete:
                 count, oldest = count + 1, min(oldest, envelope.tag.version)
             continue
-        if envelope.HasField(DELETE_BRANCH):
+        if envelope.HasField(DELETE_BRANCH) or envelope.HasField(FORGET_APP):
             count += envelope.branch == branch
             continue
         known = format_of(envelope)

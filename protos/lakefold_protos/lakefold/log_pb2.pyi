@@ -62,6 +62,7 @@ class Envelope(_message.Message):
     TAG_FIELD_NUMBER: _builtins.int
     DELETE_BRANCH_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
+    FORGET_APP_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
@@ -108,6 +109,8 @@ class Envelope(_message.Message):
     def delete_branch(self) -> Global___DeleteBranch: ...
     @_builtins.property
     def claim(self) -> Global___Claim: ...
+    @_builtins.property
+    def forget_app(self) -> Global___ForgetApp: ...
     def __init__(
         self,
         *,
@@ -126,15 +129,16 @@ class Envelope(_message.Message):
         tag: Global___Tag | None = ...,
         delete_branch: Global___DeleteBranch | None = ...,
         claim: Global___Claim | None = ...,
+        forget_app: Global___ForgetApp | None = ...,
         content: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
-    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "tag", "delete_branch", "claim"]  # noqa: Y015
+    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "tag", "delete_branch", "claim", "forget_app"]  # noqa: Y015
     _WhichOneofArgType_proposal: _TypeAlias = _typing.Literal["proposal", b"proposal"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
@@ -210,6 +214,34 @@ class DeleteBranch(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteBranch: _TypeAlias = DeleteBranch  # noqa: Y015
+
+@_typing.final
+class ForgetApp(_message.Message):
+    """A proposal that the table forgets which batches of an application it has. Its rows stay, and a batch of it that is sent
+    again is added again. The envelope has no app_id. It is folded once, by its uuid.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    UUID_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.str
+    """The application whose batches are forgotten."""
+    uuid: _builtins.str
+    """Identifies the proposal, as the uuid of a transaction does."""
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.str = ...,
+        uuid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetApp: _TypeAlias = ForgetApp  # noqa: Y015
 
 @_typing.final
 class DeltaProposal(_message.Message):

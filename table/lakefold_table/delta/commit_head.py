@@ -14,7 +14,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from lakefold_table.delta.actions.table_actions import Action, CommitInfo, DomainMetadata
+from lakefold_table.delta.actions.table_actions import (
+    MOST_BATCH,
+    Action,
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+)
 from lakefold_table.delta.json_text import is_long, parse_object, to_json
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import CommitMetadata
@@ -23,7 +29,8 @@ from lakefold_table.marks.record import is_own
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakefold_table.delta.actions.table_actions import AppTransaction
+    from lakefold_table.delta.proposal import DeltaTableProposal
+    from lakefold_table.entry import Entry
     from lakefold_table.marks.batches import AppMark
     from lakefold_table.position import LogId
 
@@ -39,6 +46,8 @@ RESERVED_DOMAINS: Final = "lakefold."
 """Domains whose names begin with this are the committer's own."""
 MARKS_DOMAIN: Final = f"{RESERVED_DOMAINS}marks"
 """The domain whose configuration is the marks."""
+NO_BATCH: Final = -1
+"""The number in the `txn` action of an app that was forgotten: none of its batches counts as written."""
 DOMAINS: Final = "domainMetadata"
 """The feature of tables that have domains."""
 
@@ -55,6 +64,26 @@ def batch_of_others(app: AppTransaction, mark: AppMark | None) -> int | None:
     """
     is_own = mark is not None and any(last >= app.version for _, last in mark.folded)
     return None if is_own else app.version
+
+
+def batch_actions(
+    accepted: Iterable[tuple[Entry, DeltaTableProposal]], stored: Mapping[str, AppTransaction], time_ms: int
+) -> dict[str, AppTransaction]:
+    """Returns the `txn` action of each app of the proposals that share a version.
+
+    Its number is not below what the table has `stored`: batches may come late.
+    """
+    apps: dict[str, AppTransaction] = {}
+    for entry, proposal in accepted:
+        apps.update({app.app_id: app for app in proposal.apps})
+        app, batch = entry.app_id, entry.batch_id
+        if app and batch is not None and batch <= MOST_BATCH:
+            highest = batch if app not in apps else max(batch, apps[app].version)
+            apps[app] = AppTransaction(app, highest, time_ms)
+    return {
+        app: replace(action, version=max(stored[app].version, action.version)) if app in stored else action
+        for app, action in apps.items()
+    }
 
 
 def marks_domain(marks: Mapping[str, str]) -> DomainMetadata:

@@ -7,11 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.actions.table_actions import MOST_BATCH, AppTransaction, CommitInfo
+from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
 from lakefold_table.delta.commit_files import CommitFiles
 from lakefold_table.delta.commit_head import (
     DOMAINS,
     MARKS_APP,
+    NO_BATCH,
+    RESERVED,
+    batch_actions,
     batch_of_others,
     head_line,
     log_app,
@@ -124,6 +127,7 @@ class DeltaDraft:
         self._sharing = ""
         self._files = CommitFiles(self._snapshot)
         self._vectors: dict[str, NewFile] = {}
+        self._forgotten: str | None = None
         self.version = 0 if state is None else state.version + 1
         self.restored: int | None = None
         self.first_ids = (0, 0)
@@ -185,6 +189,16 @@ class DeltaDraft:
         rebased = proposal.based_on is not None and proposal.based_on < before
         app = None if self._snapshot is None else self._snapshot.apps.get(entry.app_id)
         return Accepted(rebased, *rows, 0, 0, proposal.operation, None if app is None else app.version)
+
+    def forget(self, app_id: str) -> bool:
+        """See `lakefold_table.format.Draft.forget`.
+
+        A `txn` action can't be removed. One with a number below all batches means the same to all clients.
+        """
+        stored = None if self._snapshot is None else self._snapshot.apps.get(app_id)
+        is_recorded = stored is not None and stored.version > NO_BATCH and not app_id.startswith(RESERVED)
+        self._forgotten = app_id if is_recorded else None
+        return is_recorded
 
     def finish(self, commit: CommitMetadata) -> tuple[DeltaState, Publication]:
         """See `lakefold_table.format.Draft.finish`."""
@@ -548,26 +562,16 @@ class DeltaDraft:
 
     def _apps(self, marks: Marks | None, time_ms: int) -> list[AppTransaction]:
         """Returns one `txn` action for each app of the proposals, one for the log, one for the marks."""
-        apps: dict[str, AppTransaction] = {}
-        for entry, proposal in self._accepted:
-            apps.update({app.app_id: app for app in proposal.apps})
-            app, batch = entry.app_id, entry.batch_id
-            if app and batch is not None and batch <= MOST_BATCH:
-                before = apps.get(app)
-                highest = batch if before is None else max(batch, before.version)
-                apps[app] = AppTransaction(app, highest, time_ms)
-        apps = {app: self._not_lowered(action) for app, action in apps.items()}
+        stored = {} if self._snapshot is None else self._snapshot.apps
+        apps = batch_actions(self._accepted, stored, time_ms)
+        if self._forgotten is not None:
+            apps[self._forgotten] = AppTransaction(self._forgotten, NO_BATCH, time_ms)
         position = None if marks is None else marks.position
         if position is not None:
             name = log_app(position.log)
             apps[name] = AppTransaction(name, position.offset, time_ms)
         apps[MARKS_APP] = AppTransaction(MARKS_APP, self.version, time_ms)
         return list(apps.values())
-
-    def _not_lowered(self, action: AppTransaction) -> AppTransaction:
-        """Returns a `txn` action whose version is not below what the table has: batches may come late."""
-        stored = None if self._snapshot is None else self._snapshot.apps.get(action.app_id)
-        return action if stored is None else replace(action, version=max(stored.version, action.version))
 
     def _info(self, commit: CommitMetadata, time_ms: int) -> dict[str, Any]:
         """Returns what other clients read in commitInfo."""

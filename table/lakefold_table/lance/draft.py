@@ -133,6 +133,11 @@ class LanceDraft:
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count, did(change.transaction))
 
+    def forget(self, app_id: str) -> bool:
+        """See `lakefold_table.format.Draft.forget`. A Lance table records batches in the marks only."""
+        del app_id
+        return False
+
     def _add_plain(self, entry: Entry, plain: Plain) -> Accepted | None:
         """Adds a usual Append, as `add` does. Returns None if it needs the full check."""
         read = plain.read_version

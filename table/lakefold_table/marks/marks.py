@@ -138,6 +138,24 @@ class Rebinding:
 
 
 @dataclass(frozen=True, slots=True)
+class AppCounts:
+    """How many apps marks keep whole, and how many shortened, and the length of both as text, in bytes."""
+
+    whole: int = 0
+    shortened: int = 0
+    bytes: int = 0
+
+    def changed(self, before: AppCounts, now: AppCounts) -> AppCounts:
+        """Returns the counts of several tables after those of one of them have changed."""
+        whole = self.whole - before.whole + now.whole
+        shortened = self.shortened - before.shortened + now.shortened
+        return AppCounts(whole, shortened, self.bytes - before.bytes + now.bytes)
+
+
+NO_APPS = AppCounts()
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
     """The marks of a version. `version`: the version for which they were made.
 
@@ -176,6 +194,16 @@ class Marks:
         Proposals name it (`Envelope.table_id`). Empty if nothing was folded into the table.
         """
         return f"{self.table_id}@{self.restored_us}" if self.restored_us else self.table_id
+
+    @property
+    def app_counts(self) -> AppCounts:
+        """How many apps these marks know, in time that grows with the apps."""
+        short = sum(mark.is_short for mark in self.apps.values())
+        length = sum(
+            len(mark.short_form(app_id)) + 1 if mark.is_short else len(APP + app_id) + len(mark.encoded)
+            for app_id, mark in self.apps.items()
+        )
+        return AppCounts(len(self.apps) - short, short, length)
 
     def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
         """Returns the version of the Restore that left the rows of a key out of the table, 0 if unknown."""
