@@ -57,6 +57,20 @@ GOALS: dict[str, dict[str, Goal]] = {
         "most files: step, ms": below(15),
         "CPU, most files to least": below(1.5),
     },
+    "opening": {
+        "100,000 adds: lakefold to delta-rs": below(2),
+        "300,000 adds: lakefold to delta-rs": below(2),
+        **{
+            f"{kind}, {door}, 100 versions of others: ms of CPU for the next": below(10)
+            for kind in ("Delta", "Lance")
+            for door in ("committer", "reader")
+        },
+        **{
+            f"{kind}, {door}: 1,600 columns to 400": below(6)
+            for kind in ("Delta", "Lance")
+            for door in ("append", "upsert", "read", "changes")
+        },
+    },
     "producers": {
         "32 producers to 1": Goal(0.9),
         "backlog of 32 producers to that of 1": Goal(0.9),
