@@ -43,8 +43,9 @@ SPARK_NOTES = """\
 - **The version** is chosen once, when `load` is called, and every task reads that version. A frame has the
   same rows whenever it is used.
 - **Filters** are applied by Lance if its result is the same as Spark's for every value; Spark applies the
-  others, which `explain()` shows. `register` enables this (`spark.sql.python.filterPushdown.enabled`); Spark
-  4.0 doesn't have it. A session that has not called it reads all rows, and Spark filters them.
+  others, which `explain()` shows. Tasks search the table's scalar indices if these find all rows. `register`
+  enables this (`spark.sql.python.filterPushdown.enabled`); Spark 4.0 doesn't have it. A session that has not
+  called it reads all rows, and Spark filters them.
 - **Columns**: Spark doesn't pass the columns of a query to a Python source. Name them by `columns`, or by a
   schema (`.schema("id long, text string")`); then the others aren't read.
 - **Types**: unsigned integers become the next wider type (64 bits: `decimal(20,0)`), lists of fixed size

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from lakefold_maintenance.lance.indices import optimize_indices
 from lakefold_reader.format.snapshots import RowRange
 from lakefold_reader.opening import open_source
+from lakefold_reader.spark.rows import VersionRows
 from lakefold_reader.versions.listing import newest_of
 from lakefold_table.entry import Committed
 from tests.oracle.committing import fold, owned
@@ -150,6 +152,38 @@ def test_filters_of_lakefold_find_what_an_index_hides(table: Path) -> None:
             assert snapshot.count_rows(where) == len(expected), where
             rows = snapshot.reader(["n"], where, RowRange()).read_all()["n"].to_pylist()
             assert set(rows) == expected, where
+
+
+@pytest.mark.parametrize("change", [None, hidden, ours], ids=["as it is", "hidden", "compacted"])
+def test_tasks_of_spark_search_the_indices_that_find_all_rows(
+    table: Path, change: Callable[[Path], object] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if change is not None:
+        change(table)
+    live = set(lance.dataset(table).to_table(columns=["n"])["n"].to_pylist())
+    source = open_source(str(table))
+    version = newest_of(source)
+    schema = source.format.open(source, version).schema
+    units = source.format.scan_units(source, version)
+    searched: list[bool] = []
+    scanner: Any = lance.LanceDataset.scanner
+
+    @wraps(scanner)
+    def noted(*given: object, use_scalar_index: bool, **options: object) -> object:
+        searched.append(use_scalar_index)
+        return scanner(*given, use_scalar_index=use_scalar_index, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "scanner", noted)
+    for where, expected in filters_of("btree", live).items():
+        task = VersionRows(source.uri, version, schema, where, format="lance")
+        rows = [
+            number
+            for unit in units
+            for batch in task.read([unit], schema.arrow)
+            for number in batch["n"].to_pylist()
+        ]
+        assert sorted(rows) == sorted(expected), where
+    assert set(searched) == {change is not hidden}
 
 
 @pytest.mark.parametrize("acts", [[], [by_pylance]], ids=["deferred", "then hidden"])

@@ -17,15 +17,19 @@ ROW_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class FragmentUnit:
-    """A fragment that a task reads: `fragment` encoded, `bytes` of its data files."""
+    """A fragment that a task reads: `fragment` encoded, `bytes` of its data files.
+
+    `by_index`: whether filters may be evaluated through the indices of the version.
+    """
 
     fragment: bytes
     bytes: int
+    by_index: bool
 
     @classmethod
-    def of(cls, fragment: DataFragment) -> FragmentUnit:
+    def of(cls, fragment: DataFragment, *, by_index: bool) -> FragmentUnit:
         """Returns the unit that contains one fragment."""
-        return cls(fragment.SerializeToString(), bytes_of(fragment))
+        return cls(fragment.SerializeToString(), bytes_of(fragment), by_index)
 
 
 def counts_rows(fragment: DataFragment) -> bool:

@@ -11,6 +11,7 @@ from lakefold_reader.lance.feed.feed import LanceFeed
 from lakefold_reader.lance.fragments import FragmentUnit
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.columns import TableSchema, schema_in
+from lakefold_reader.lance.scan.sound_indices import may_hide_rows
 from lakefold_reader.lance.snapshot.snapshot import LanceSnapshot
 from lakefold_reader.lance.snapshot.traffic import traffic_of
 from lakefold_reader.lance.versions import head_of, read_state, read_summary
@@ -53,8 +54,10 @@ class LanceReader:
         return LanceSnapshot(source, read_state(source, version))
 
     def scan_units(self, source: Source, version: int) -> list[FragmentUnit]:
-        """Returns the fragments of a version."""
-        return [FragmentUnit.of(fragment) for fragment in read_state(source, version).fragments]
+        """Returns the fragments of a version. The driver has it, and says whether indices find all rows."""
+        state = read_state(source, version)
+        by_index = not may_hide_rows(state, source.content)
+        return [FragmentUnit.of(fragment, by_index=by_index) for fragment in state.fragments]
 
     def scan(
         self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
@@ -63,9 +66,10 @@ class LanceReader:
         from lakefold_reader.lance.scan.scan import Dataset, rows_of_fragments
 
         chosen = cast("TableSchema", schema)
-        fragments = [DataFragment.FromString(unit.fragment) for unit in cast("Sequence[FragmentUnit]", units)]
+        parts = cast("Sequence[FragmentUnit]", units)
+        fragments = [DataFragment.FromString(unit.fragment) for unit in parts]
         with explained(source, version):
-            dataset = Dataset(source, version)
+            dataset = Dataset(source, version, by_index=all(unit.by_index for unit in parts))
             if where is None:
                 yield from rows_of_fragments(dataset, fragments, chosen, attrgetter("id"))
             else:

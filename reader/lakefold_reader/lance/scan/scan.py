@@ -76,6 +76,7 @@ class Dataset:
     """A version of a table as pylance opens it; opened when rows are first requested.
 
     `state`: the version, if it was read already. Fragments are given by the ids that they have in it.
+    `by_index`: without the state, whether filters may be evaluated through the table's indices.
 
     Every call raises `FileNotFoundError` if the version or one of its files is gone, `InvalidError` if
     pylance refuses the request, and `DamagedError` if a file is not what it should be.
@@ -84,6 +85,7 @@ class Dataset:
     source: Source
     version: int
     state: LanceState | None = field(default=None, repr=False, compare=False)
+    by_index: bool = False
 
     @property
     def uri(self) -> str:
@@ -101,11 +103,9 @@ class Dataset:
 
     @functools.cached_property
     def _by_index(self) -> bool:
-        """Whether filters may be evaluated through the table's indices: not without the state.
-
-        A task of Spark reads some fragments, and would have to read the whole manifest to know.
-        """
-        return self.state is not None and not may_hide_rows(self.state, self.source.content)
+        if self.state is None:
+            return self.by_index
+        return not may_hide_rows(self.state, self.source.content)
 
     @functools.cached_property
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
