@@ -41,6 +41,13 @@ GOALS: dict[str, dict[str, Goal]] = {
         "sent again": below(1),
         "not committed": below(1),
     },
+    "contended": {
+        "lance, 8 keys: tries, most": below(4),
+        "lance, 8 keys: failed": below(1),
+        "lance, own keys: tries, most": below(2),
+        "delta, 8 keys: tries, most": below(4),
+        "delta, 8 keys: failed": below(1),
+    },
     "delta": {
         "10,000 files: transactions/s": Goal(5_000),
         "10,000 files: not committed": below(1),

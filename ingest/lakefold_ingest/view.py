@@ -223,6 +223,9 @@ class WriterFormat(Protocol):
     def built_again(self, envelope: Envelope) -> None:
         """Marks a proposal whose first attempt was refused."""
 
+    def depends_on_parts(self, envelope: Envelope) -> bool:
+        """Returns whether a merge may be refused for changes of other keys: see `Turn.parts`."""
+
     def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
         """Adds to an envelope what makes `version` the newest again; `newest`: of the table or branch now.
 

@@ -187,7 +187,10 @@ def kind_of(result: type[Result]) -> str:
 
 @value()
 class Outcome:
-    """The answer to the proposal at `position`. Each position gets exactly one, whatever crashed."""
+    """The answer to the proposal at `position`. Each position gets exactly one, whatever crashed.
+
+    `turn`: a header of the proposal's message by which writers wait for refused ones; no part of the answer.
+    """
 
     position: Position
     table: str
@@ -197,6 +200,7 @@ class Outcome:
     batch_id: int | None = None
     table_id: str = ""
     branch: str = ""
+    turn: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def kind(self) -> str:

@@ -14,6 +14,7 @@ import pytest
 from lakefold_ingest.writing import sent_batches
 from lakefold_ingest.writing.sent_batches import TableWaiter, Unanswered
 from lakefold_log.read.outcomes import CommittedReports, OutcomeWaiter
+from lakefold_log.read.turns import Turns
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
 from lakefold_table.errors import RetryError
@@ -37,6 +38,7 @@ class Message:
     offset: int
     key: bytes
     value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class Reader:
@@ -108,7 +110,8 @@ def waiter(reader: Reader) -> OutcomeWaiter:
     made._expected, made._doubted = {}, {}
     made._committed = CommittedReports(cast("Any", reader.committed_from))
     made._is_closed = made._is_reading = False
-    made._changed = threading.Condition()
+    made._first = 0
+    made._changed, made._turns = threading.Condition(), Turns()
     return made  # type: ignore[no-any-return]
 
 

@@ -13,7 +13,8 @@ from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.observability.traces import NO_TRACES
-from lakefold_table.entry import Committed, Outcome
+from lakefold_log.read.turns import TURN, Turn
+from lakefold_table.entry import Committed, Conflict, Outcome, Rejected
 from lakefold_table.errors import RetryError
 from tests.folding import URI, append, entry
 from tests.unit.test_partition import Log, Message, Reports
@@ -108,3 +109,17 @@ def test_an_offset_alone_is_renewed() -> None:
     broker = Forgetful()
     assert reporting(broker).report(6, broker.stop) == ([], [])
     assert broker.watermarks == [6]
+
+
+def test_outcomes_get_the_turn_of_their_message() -> None:
+    """A refusal all of it; others only what identifies the batch."""
+    turn = Turn(b"b" * 16, frozenset({1, 2}), frozenset({3}), 0.5)
+    refused = Rejected(Conflict(retryable=True, message="rows"))
+    heard = []
+    for result in (refused, Committed(1)):
+        broker, read = Forgetful(), entry(append("f1"), 1)
+        ours, message = reporting(broker), Message(1, URI.encode(), b"", headers=((TURN, turn.encode()),))
+        ours.add(message, read, Outcome(read.position, URI, result))  # type: ignore[arg-type]
+        ours.report(2, broker.stop)
+        heard.append(Turn.decode(broker.outcomes[-1].turn))
+    assert heard == [turn, Turn(turn.batch, frozenset(), build_s=0.5)]

@@ -8,7 +8,7 @@ so the highest entry that was answered is kept for each report.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from lakefold_committer.observability.metrics import BROKERS, Metrics
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.read.offset_metadata import OffsetMetadata
+from lakefold_log.read.turns import header_of
 from lakefold_table.entry import Entry, Invalid, Outcome, Rejected, Undecodable
 from lakefold_table.errors import RetryError
 
@@ -113,6 +114,9 @@ class Reporting:
 
     def add(self, message: Message, read: Entry | Undecodable, outcome: Outcome) -> None:
         """Adds an outcome that holds."""
+        turn = header_of(message.headers, is_refused=isinstance(outcome.result, Rejected))
+        if turn:
+            outcome = replace(outcome, turn=turn)
         self._waiting.append((message, read, outcome))
 
     def report(

@@ -332,6 +332,10 @@ class DeltaWriting:
         if proposal.operation == MERGE and not (proposal.read_whole_table or proposal.isolation):
             envelope.delta.isolation = WRITE_SERIALIZABLE
 
+    def depends_on_parts(self, envelope: Envelope) -> bool:
+        """See `WriterFormat.depends_on_parts`: for files replaced whole, and keys near to inserted ones."""
+        return bool(envelope.delta.read_files or envelope.delta.read_predicates)
+
     def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
         """See `WriterFormat.restore`. A commit after `newest` that comes before it refuses it."""
         restore(envelope, source, version, newest)

@@ -94,6 +94,10 @@ class LanceWriting:
         if envelope.lance.update.HasField("inserted_rows"):
             envelope.lance.transaction_properties[APPENDS] = LATER
 
+    def depends_on_parts(self, envelope: Envelope) -> bool:
+        """See `WriterFormat.depends_on_parts`: an Update that names no inserted keys may have the same."""
+        return envelope.lance.update.HasField("inserted_rows")
+
     def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
         """See `WriterFormat.restore`. Lance has an operation for it."""
         del source

@@ -16,6 +16,7 @@ from lakefold_ingest.cdc.moves import row_keys
 from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.merge.matching import matched_rows
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
+from lakefold_ingest.merge.turns import keys_of, turn_of
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes
 from lakefold_ingest.rows.divided_rows import without_old_rows
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.divided_rows import RowKeys
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
@@ -138,6 +140,11 @@ class ApplyChanges(KeepsBadRows):
         events = self._events(table, RowFaults(self.rows.num_rows))
         rows = events.rows
         return row_keys(events, rows.select([name for name in self.format.keys if name in rows.column_names]))
+
+    def turn(self, view: View, key: Key) -> Turn:
+        """See `ChangesKeys.turn`."""
+        changed = keys_of(self.row_keys(view.schema).keys, view.schema)
+        return turn_of(view, key, changed, self.rows)
 
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: the events."""

@@ -11,6 +11,7 @@ from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
 from lakefold_ingest.merge.formats import open_read_version, target_of
+from lakefold_ingest.merge.turns import turn_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_table.delta.actions.lines import lines_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
@@ -51,6 +53,10 @@ class DeleteWhere:
         """See `SaysContent.said`: the condition."""
         del view, rows
         return f"delete {self.where}"
+
+    def turn(self, view: View, key: Key) -> Turn:
+        """See `ChangesKeys.turn`: it may change rows of any key."""
+        return turn_of(view, key, frozenset())
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the deletion files and returns the envelope; None if the predicate holds for no row.

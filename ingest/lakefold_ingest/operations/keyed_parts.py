@@ -13,23 +13,26 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lakefold_ingest.formats import view_at
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
+from lakefold_ingest.merge.turns import keys_of, turn_of
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.reused_key import batch_content
+from lakefold_log.read.turns import smallest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.errors import InvalidError, Text, shown_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.target import Target
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.turns import Turn
 
     KeyedOperation = UpsertRows | ApplyChanges
 
@@ -101,12 +105,14 @@ class MergedPart:
 
     `part`: an encoded envelope with nothing but the rows that are deleted or moved, the new fragments and the
     inserted keys. `bad_rows`: rows that were left out, as an Arrow stream of `BAD_ROWS`, empty if there are
-    none. `fault`: the reason why it stopped, or None.
+    none. `fault`: the reason why it stopped, or None. `keys`: hashes of its keys (`merge.turns`), in 4 bytes
+    each.
     """
 
     part: bytes
     bad_rows: bytes = b""
     fault: PartFault | None = None
+    keys: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,10 @@ class MergeTask:
             part = self._part(operation, buckets).SerializeToString()
         except InvalidError as error:
             return MergedPart(b"", fault=PartFault.of(error))
-        return MergedPart(part, b"".join(rows_or_nothing(each) for each in operation.bad_rows))
+        bad_rows = b"".join(rows_or_nothing(each) for each in operation.bad_rows)
+        columns = self.target.fitting.schema
+        changed = keys_of(operation.row_keys(columns).keys, columns)
+        return MergedPart(part, bad_rows, keys=np.array(sorted(changed), np.uint32).tobytes())
 
     def _part(self, operation: KeyedOperation, buckets: range | None) -> Envelope:
         options = self.target.storage_options
@@ -167,6 +176,7 @@ class KeyedParts(KeepsBadRows):
     `operation` says what is done with rows and has none, but their columns. `run` merges all parts and
     returns what `MergeTask.run` returned for each: a part has all rows of the batch with some of its keys. It
     may end after a part that has a fault. `rows`: how many rows the parts have, None if that is not known.
+    `changed`: hashes of the keys of the last build.
     """
 
     operation: KeyedOperation
@@ -174,6 +184,7 @@ class KeyedParts(KeepsBadRows):
     attempts: int = ATTEMPTS
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
     rows: int | None = None
+    changed: list[NDArray[np.uint32]] = field(default_factory=list, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -196,6 +207,11 @@ class KeyedParts(KeepsBadRows):
             return ""
         kind = "merge" if isinstance(self.operation, UpsertRows) else "changes"
         return batch_content(kind, self.operation.rows.column_names, self.rows)
+
+    def turn(self, view: View, key: Key) -> Turn:
+        """See `ChangesKeys.turn`. Only the parts know the keys, so none are known before the first build."""
+        changed = np.concatenate([np.empty(0, np.uint32), *self.changed])
+        return turn_of(view, key, smallest(changed.astype(np.uint64)))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Has the parts merged into the version of `view`. Returns the envelope of them all.
@@ -220,6 +236,7 @@ class KeyedParts(KeepsBadRows):
             written = [file for part in parts for file in table.written(part)]
             remove_unused(target, written, str(error))
             raise
+        self.changed[:] = [np.frombuffer(result.keys, np.uint32) for result in results]
         bad_rows = from_streams(b"".join(result.bad_rows for result in results), BAD_ROWS)
         if bad_rows.num_rows:
             self.bad_rows.append(bad_rows)

@@ -23,6 +23,7 @@ from lakefold_ingest.merge.matching import all_rows, matched_rows
 from lakefold_ingest.merge.merge_batch import MergeBatch, merge_batch, merge_faults
 from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
+from lakefold_ingest.merge.turns import keys_of, turn_of
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.rows.divided_rows import RowKeys
 from lakefold_ingest.rows.json_values import check_json
@@ -41,13 +42,15 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 LOGGER = logging.getLogger("lakefold")
-ATTEMPTS = 100
+ATTEMPTS = 20
 """How often an upsert or a delete is built at most. Each time some other writer's proposal was folded.
 
-With six writers of the same 8 keys one batch in fifty takes more than 20.
+Writers that take turns need 2 or 3: each overtakes a refused one at most once, by what it had begun before.
+The others are for clients that take no turns: older releases, other programs.
 """
 PAIRS_AT_ONCE = 2**16
 """For how many pairs of rows conditions are evaluated at once."""
@@ -135,6 +138,11 @@ class UpsertRows(KeepsBadRows):
         del table
         names = [name for name in self.merge.keys if name in self.rows.column_names]
         return RowKeys(self.rows.select(names))
+
+    def turn(self, view: View, key: Key) -> Turn:
+        """See `ChangesKeys.turn`."""
+        changed = keys_of(self.row_keys(view.schema).keys, view.schema)
+        return turn_of(view, key, changed, self.rows)
 
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: the rows and their keys, and the conditions."""

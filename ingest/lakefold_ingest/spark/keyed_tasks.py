@@ -43,7 +43,9 @@ _NUMBERED: Final = pa.schema(
 and why they can't be read."""
 _ROW_BITS: Final = 40
 """A row's number is its index in its partition, with the partition's above these bits."""
-_MERGED: Final = pa.schema({"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string()})
+_MERGED: Final = pa.schema(
+    {"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string(), "keys": pa.binary()}
+)
 _NUMBERS: Final = pa.list_(pa.int64())
 _FILE: Final = pa.struct({"path": pa.string(), "lengths": _NUMBERS, "rows": _NUMBERS, "sizes": _NUMBERS})
 _STAGED: Final = pa.schema(
@@ -74,6 +76,7 @@ def in_tasks(frame: DataFrame, operation_of: Callable[[pa.Table], KeyedOperation
                 bytes(row.part),
                 bytes(row.bad_rows),
                 None if row.fault is None else PartFault.read(row.fault),
+                bytes(row["keys"]),
             )
             for row in parts.collect()
         ]
@@ -124,9 +127,8 @@ def _merge_rows(
         merged = task.run(undivided(own.append_column(OLD_ROW, rows.column(OLD_ROW))))
     spare_imports()
     fault = None if merged.fault is None else merged.fault.text
-    yield pa.RecordBatch.from_pylist(
-        [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _MERGED
-    )
+    row = {"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault, "keys": merged.keys}
+    yield pa.RecordBatch.from_pylist([row], _MERGED)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ again, and the committer folds a key once. So every step may fail or be repeated
   it. That is done if the committer calls the refusal retryable, as often as the operation allows. For an
   append the usual cause is a schema that changed under a running query: the files must be written for the new
   one.
+- A batch waits for others that change its keys and were refused before it (`turns`).
 - An upsert that is sent again states that appends after its new read version count as made after it (decision
   0073): that version has every row that was in the log before its first proposal, and appends don't make it
   wait for ever.
@@ -41,18 +42,25 @@ import math
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view, seen_source
-from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
-from lakefold_ingest.writing.left_out import earlier_refused, has_other_rows, is_rolled_back, rolled_back
+from lakefold_ingest.writing.left_out import (
+    earlier_refused,
+    has_other_rows,
+    is_rolled_back,
+    older,
+    rolled_back,
+)
 from lakefold_ingest.writing.log_client import (
     Answer,
     LogClient,
     Proposed,
     drop_client,
+    has_client,
     open_client,
 )
 from lakefold_ingest.writing.operation import (
@@ -67,6 +75,7 @@ from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of
 from lakefold_ingest.writing.reused_key import other_first_batch, reused_key
 from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_ingest.writing.sent_batches import Unanswered
+from lakefold_ingest.writing.turns import BatchTurn
 from lakefold_log.write.tracing import batch_span
 from lakefold_table.entry import (
     Committed,
@@ -91,6 +100,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.evolution import Check
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.consumer import Headers
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 LOGGER = logging.getLogger("lakefold")
@@ -166,6 +176,7 @@ class StartedBatch:
         self._write_s = write_s
         self._send_s = self._wait_s = 0.0
         self._lag = Unanswered()
+        self._turn = BatchTurn(key, operation)
         self._refusals: list[str] = []
         self._refused_by: int | None = None
         self._proposed: Proposed | None = None
@@ -242,25 +253,41 @@ class StartedBatch:
             )
         later = view.folded_later(self.key) if self._refuses_older else None
         if later is not None:
-            raise self._older(later)
+            raise older(self.key, later, self._settings.table)
         folded = view.folded(self.key)
-        attempts = len(self._refusals)
         if folded is not None:
             compared = self._compared_before(view, folded)
-            self._report = BatchReport(compared, attempts, is_sent=False)
+            self._report = BatchReport(compared, len(self._refusals), is_sent=False)
             return
         if self._settings.wait == "log":
             self._check_earlier(view)
+        # A process that isn't connected yet learns who was refused only once it has built its first batch.
+        is_connected = has_client(self._settings.kafka, self._settings.topics)
+        if is_connected and self._has_waited(view):
+            return
         view = self._with_new_columns(view)
         begun = time.perf_counter()
         envelope = self._operation.build(view, self.key, self._settings)
-        self._write_s += time.perf_counter() - begun
+        build_s = time.perf_counter() - begun
+        self._write_s += build_s
+        if is_connected or envelope is None or not self._has_waited(view):
+            self._send_built(view, envelope, build_s)
+
+    def _has_waited(self, view: View) -> bool:
+        """Waits for those that were refused before, and begins again if there were any."""
+        has_waited = self._turn.has_waited(view, partial(_client, self._settings))
+        if has_waited:
+            self.start()
+        return has_waited
+
+    def _send_built(self, view: View, envelope: Envelope | None, build_s: float) -> None:
+        """Sends an envelope that was built in `build_s` seconds, unless there is nothing to change."""
         if isinstance(self._operation, LeavesRowsOut) and self._settings.bad_records:
             self._put_bad_rows(self._operation)
         if self.key.batch_id is not None:
             envelope = self._with_content(view, envelope)
         if envelope is None:
-            self._report = BatchReport(None, attempts + 1, is_sent=False)
+            self._report = BatchReport(None, len(self._refusals) + 1, is_sent=False)
         else:
             table_format = format_of(envelope)
             envelope.table_id = view.carried.full_id
@@ -268,7 +295,7 @@ class StartedBatch:
                 table_format.record(envelope, self._settings.commit_properties)
             if self._refusals:
                 table_format.built_again(envelope)
-            self._propose(view, envelope)
+            self._propose(view, envelope, self._turn.headers(view, envelope, build_s))
 
     def _compared_before(self, view: View, folded: Duplicate) -> Duplicate:
         """Returns the outcome of a batch that was folded before; the rows of a stream can be counted once."""
@@ -360,7 +387,7 @@ class StartedBatch:
         self._lag = _make_room(settings, view, app_id, most, more)
         self._wait_s += time.perf_counter() - begun
 
-    def _propose(self, view: View, envelope: Envelope) -> None:
+    def _propose(self, view: View, envelope: Envelope, turn: Headers) -> None:
         """Sends the envelope, and waits until the log has it if the outcome isn't awaited."""
         client = _client(self._settings)
         client.check_binding(view.bound, view.uri)
@@ -384,12 +411,13 @@ class StartedBatch:
                 envelope,
                 view.partition,
                 self._settings.timeout_s,
-                headers=self._sender.headers,
+                headers=(*self._sender.headers, *turn),
                 storage_options=options,
             )
 
     def _figures(self, envelope: Envelope) -> BatchFigures:
-        figures = figures_of(envelope, self._write_s, self._send_s, self._wait_s)
+        wait_s = self._wait_s + self._turn.waited_s
+        figures = figures_of(envelope, self._write_s, self._send_s, wait_s)
         return replace(figures, unanswered=self._lag.batches, lag_s=self._lag.seconds)
 
     def _outcome_by_marks(
@@ -417,24 +445,6 @@ class StartedBatch:
         content = "" if proposal is None else proposal.content()
         compared = _compared(view, self.key, folded, content, envelope.content)
         return compared, None if record is None else False
-
-    def _older(self, later: int) -> InvalidError:
-        return InvalidError(
-            (
-                f"{self.key} was folded before, and so were later ones up to {later}: the query's ",
-                "checkpoint is older than the table, or another query uses this ",
-                APP_ID,
-                "; nothing was added",
-            ),
-            where=self._settings.table,
-            hint=(
-                "restore the newest checkpoint, or give the sink another ",
-                APP_ID,
-                " and start the source where the table ends; ",
-                OptionName("on_older_batch"),
-                '="skip" leaves out the rows of all such batches',
-            ),
-        )
 
 
 def wait_for_outcomes(settings: WriteSettings, app_id: str) -> None:

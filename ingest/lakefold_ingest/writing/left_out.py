@@ -65,3 +65,23 @@ def rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
         where=table,
         hint=_ROLLED_BACK,
     )
+
+
+def older(key: Key, later: int, table: str) -> InvalidError:
+    """Returns the error for a batch that was folded before, as were later ones up to `later`."""
+    return InvalidError(
+        (
+            f"{key} was folded before, and so were later ones up to {later}: the query's ",
+            "checkpoint is older than the table, or another query uses this ",
+            APP_ID,
+            "; nothing was added",
+        ),
+        where=table,
+        hint=(
+            "restore the newest checkpoint, or give the sink another ",
+            APP_ID,
+            " and start the source where the table ends; ",
+            OptionName("on_older_batch"),
+            '="skip" leaves out the rows of all such batches',
+        ),
+    )

@@ -28,11 +28,12 @@ from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.consumer import Headers
+    from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
@@ -111,6 +112,13 @@ class LogClient:
             waiter.leave()
             raise
         return Proposed(proposer, waiter, envelope, sent, started)
+
+    def await_turn(
+        self, table: str, partition: int | None, turn: Callable[[], Turn], timeout_s: float
+    ) -> float:
+        """See `OutcomeWaiter.await_turn`, for a proposal that is built next for `table`."""
+        chosen = self._proposer.partition_for(table, partition)
+        return self._waiter(table, chosen).await_turn(turn, timeout_s)
 
     def ask(
         self,
@@ -387,6 +395,11 @@ def _client(config: KafkaConfig, topics: Topics, connect_s: float, timeout_s: fl
         if key not in _clients:
             _clients[key] = LogClient(config, topics, connect_s, timeout_s)
         return _clients[key]
+
+
+def has_client(config: KafkaConfig, topics: Topics) -> bool:
+    """Returns whether this process has a client of these topics."""
+    return _address(config, topics) in _clients
 
 
 def drop_client(config: KafkaConfig, topics: Topics) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
@@ -80,6 +81,14 @@ class SaysContent(Protocol):
 
         `view`: the table. `rows`: how many rows its envelope adds, None if none was built.
         """
+
+
+@runtime_checkable
+class ChangesKeys(Protocol):
+    """An `Operation` that is refused if others changed rows of its keys: those that were refused go first."""
+
+    def turn(self, view: View, key: Key) -> Turn:
+        """Returns the keys that it changes, as hashes. Raises `InvalidError` if they can't be read."""
 
 
 @runtime_checkable

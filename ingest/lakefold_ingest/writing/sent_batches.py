@@ -20,9 +20,10 @@ from lakefold_table.entry import Committed, Duplicate, Outcome
 from lakefold_table.errors import InvalidError, OptionName, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakefold_log.read.outcomes import OutcomeWaiter
+    from lakefold_log.read.turns import Turn
     from lakefold_table.position import Position
 
 _BEHIND = (
@@ -99,6 +100,16 @@ class TableWaiter:
     asking: int = 0
     unawaited: OrderedDict[Position, _SentProposal] = field(default_factory=OrderedDict)
     is_blind: bool = False
+
+    def await_turn(self, turn: Callable[[], Turn], timeout_s: float) -> float:
+        """See `OutcomeWaiter.await_turn`. If no broker answers, it is nobody's turn."""
+        self.enter()
+        try:
+            return self.outcomes.await_turn(turn, timeout_s)
+        except RetryError:
+            return 0.0
+        finally:
+            self.leave()
 
     def enter(self) -> None:
         """Begins to wait for a proposal that is sent next; reads on from the end if no other is awaited."""

@@ -24,6 +24,7 @@ from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
+from lakefold_log.read.turns import TURN, Turn, Turns
 from lakefold_table.closing import Closing
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import GapError, RetryError
@@ -42,6 +43,9 @@ _BATCH: Final = 1000
 # expected are kept until they are forgotten, however many others are read meanwhile.
 _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
+# So many outcomes are read that were there before: they say whose turn it is.
+_RECENT: Final = 200
+_RECENT_S: Final = 1.0
 # After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.02
 # How long one thread reads before it notices that the waiter is closed.
@@ -73,10 +77,13 @@ class OutcomeWaiter(Closing):
         admin = Admin(config)
         partition = home_of(table, partition, describe(admin, topics.transactions).partitions)
         log = describe(admin, topics.outcomes).log_id(partition)
-        end = watermarks(admin, topics.outcomes, partition).end
+        offsets = watermarks(admin, topics.outcomes, partition)
+        # Outcomes before it only say whose turn it is.
+        self._first = offsets.end
         self._key = table.encode()
         self._where = f"{topics.outcomes}/{partition}"
-        self._reader = PartitionReader(admin, topics.outcomes, log, end, isolation="read_uncommitted")
+        begin = max(offsets.start, offsets.end - _RECENT)
+        self._reader = PartitionReader(admin, topics.outcomes, log, begin, isolation="read_uncommitted")
         self._committed = CommittedReports(lambda offset: _reader_from(offset, admin, topics.outcomes, log))
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
         # The offsets of outcomes that count only if their report is committed, by the entry's position.
@@ -87,6 +94,7 @@ class OutcomeWaiter(Closing):
         self._is_closed = False
         self._is_reading = False
         self._changed = threading.Condition()
+        self._turns = Turns()
 
     def skip_to_end(self) -> None:
         """Moves to the end again before the next proposal is sent, if many outcomes came since the last one.
@@ -97,7 +105,38 @@ class OutcomeWaiter(Closing):
         """
         with self._turn(None):
             if self._reader.known_end - self._reader.position > _FAR_BEHIND:
-                self._reader.seek(self._reader.end_offset())
+                self._first = self._reader.end_offset()
+                self._reader.seek(max(self._first - _RECENT, self._reader.position))
+
+    def await_turn(self, turn: Callable[[], Turn], timeout_s: float) -> float:
+        """Waits until no proposal has to come again that was refused before and meets this turn.
+
+        `turn` is called only if any was refused. Waits for `timeout_s` seconds at most, and returns for
+        how many it has waited. Raises as `wait`, but `RetryError` only if the brokers can't be asked.
+        """
+        begun = time.monotonic()
+        deadline, own, has_waited = begun + timeout_s, None, False
+        self._read_recent(begun)
+        while True:
+            if own is None and not self._turns.is_empty:
+                own = turn()
+            now = time.monotonic()
+            with self._changed:
+                until = None if own is None else self._turns.wait_until(own, now)
+            if until is None or now >= deadline or self._is_closed:
+                return now - begun if has_waited else 0.0
+            has_waited = True
+            with self._turn(None, min(until, deadline)) as is_reader:
+                if is_reader:
+                    self._read(min(until - now, deadline - now, _TURN_S))
+
+    def _read_recent(self, now: float) -> None:
+        """Reads what the client has received, and first what was there when this was created."""
+        with self._turn(None, now) as is_reader:
+            if is_reader:
+                self._keep(self._reader.poll(_BATCH, 0.0))
+                while self._reader.position < self._first and time.monotonic() < now + _RECENT_S:
+                    self._keep(self._reader.poll(_BATCH, _POLL_S))
 
     @property
     def offset(self) -> int:
@@ -110,6 +149,7 @@ class OutcomeWaiter(Closing):
         Raises `RetryError` if no broker answers.
         """
         with self._turn(None):
+            self._first = min(self._first, offset)
             if offset < self._reader.position:
                 self._reader.seek(max(offset, self._reader.start_offset()))
 
@@ -259,7 +299,7 @@ class OutcomeWaiter(Closing):
         for message in messages:
             # Outcomes of other tables are not decoded.
             outcome = strangers.parse(message) if message.key == self._key else None
-            if outcome is None:
+            if outcome is None or not (committed or self._is_new(message, outcome)):
                 continue
             position = outcome.position
             if committed or isinstance(outcome.result, Committed):
@@ -276,6 +316,12 @@ class OutcomeWaiter(Closing):
         for kept in (self._known, self._undecided):
             while len(kept) > _KEPT:
                 kept.popitem(last=False)
+
+    def _is_new(self, message: Message, outcome: Outcome) -> bool:
+        """Notes whose turn it is by an outcome. Returns whether it came after this was created or skipped."""
+        with self._changed:
+            self._turns.hear(outcome, dict(message.headers).get(TURN) or b"", time.monotonic())
+        return message.offset >= self._first
 
 
 class CommittedReports:

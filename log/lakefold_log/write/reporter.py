@@ -38,6 +38,7 @@ from lakefold_log.read.report_check import (
     thinned,
 )
 from lakefold_log.read.trust import Trust
+from lakefold_log.read.turns import TURN
 from lakefold_log.write.transactional_producer import Session
 from lakefold_table.closing import Closing
 from lakefold_table.errors import FencedError, InvalidError, OutcomesLostError, RetryError, StopError
@@ -449,12 +450,13 @@ class Reporter(Closing):
         signatures = [self._key.sign(value, self.outcomes_offset) for value in values]
         last = len(outcomes) - 1
         for index, outcome in enumerate(outcomes):
+            turn = ((TURN, outcome.turn),) if outcome.turn else ()
             self._session.send(
                 self.topics.outcomes,
                 values[index],
                 outcome.table.encode(),
                 self.log.partition,
-                headers=(signatures[index],),
+                headers=(signatures[index], *turn),
                 # A partition keeps the order, so the offset of the last outcome is enough.
                 on_delivery=self._on_last_outcome if index == last else None,
             )

@@ -1,0 +1,122 @@
+"""Writers of the same keys take turns: in several processes, and beside one that was killed.
+
+Promises: refused-first (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.writing.log_client import LogClient, close_clients
+from tests.integration.own_log import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Barrier, Event
+    from pathlib import Path
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import View
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_log.read.turns import Turn
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+SPAWN = multiprocessing.get_context("spawn")
+WRITERS, KEYS, UPSERTS = 6, 8, 15
+ALL_OVERTAKE = WRITERS + 1
+"""The most tries if each other writer overtakes a refused one, by an upsert that it had begun before."""
+
+
+def rows(ids: list[int], number: int = 0) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "number": pa.array([number] * len(ids), pa.int64())})
+
+
+def write_all(
+    table: Path, options: lakefold.WriteOptions, number: int, begin: Barrier, tries: Queue[list[int]]
+) -> None:
+    generator = random.Random(number)
+    lakefold.upsert(table, rows([0]), keys="id", **options)
+    begin.wait(PATIENCE_S)
+    batches = [rows(generator.sample(range(KEYS), 4), count) for count in range(UPSERTS)]
+    tries.put([lakefold.upsert(table, batch, keys="id", **options).attempts for batch in batches])
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+def test_writers_of_the_same_keys_take_turns(
+    options: lakefold.WriteOptions, tmp_path: Path, table_format: str
+) -> None:
+    table = tmp_path / "t"
+    given: lakefold.WriteOptions = {**options, "format": table_format}
+    lakefold.append(table, rows(list(range(KEYS))), **given)
+    begin, results = SPAWN.Barrier(WRITERS), SPAWN.Queue()
+    processes = [
+        SPAWN.Process(target=write_all, args=(table, options, number, begin, results))
+        for number in range(WRITERS)
+    ]
+    for process in processes:
+        process.start()
+    tries = [each for _ in processes for each in results.get(timeout=10 * PATIENCE_S)]
+    for process in processes:
+        process.join(PATIENCE_S)
+    assert len(tries) == WRITERS * UPSERTS
+    assert max(tries) <= ALL_OVERTAKE
+    assert sorted(row["id"] for row in lakefold.open(table).to_arrow().to_pylist()) == list(range(KEYS))
+
+
+def be_killed_once_refused(table: Path, options: lakefold.WriteOptions, built: Event, go_on: Event) -> None:
+    build, propose, builds = UpsertRows.build, LogClient.propose, list[int]()
+
+    def build_once(operation: UpsertRows, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        if builds:
+            os.kill(os.getpid(), signal.SIGKILL)
+        builds.append(1)
+        return build(operation, view, key, settings)
+
+    def propose_late(*arguments: object, **options: object) -> object:
+        built.set()
+        go_on.wait(PATIENCE_S)
+        return propose(*arguments, **options)  # type: ignore[arg-type]
+
+    UpsertRows.build, LogClient.propose = build_once, propose_late  # type: ignore[method-assign,assignment]
+    lakefold.upsert(table, rows([1], 7), keys="id", **options)
+
+
+def test_a_refused_writer_that_was_killed_loses_its_turn(
+    options: lakefold.WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upserts of its keys wait for it for a while; those of other keys don't wait."""
+    table, built, go_on = tmp_path / "t", SPAWN.Event(), SPAWN.Event()
+    lakefold.upsert(table, rows([1, 2, 3, 4]), keys="id", **options)
+    process = SPAWN.Process(target=be_killed_once_refused, args=(table, options, built, go_on))
+    process.start()
+    assert built.wait(PATIENCE_S)
+    lakefold.upsert(table, rows([1], 1), keys="id", **options)
+    go_on.set()
+    process.join(PATIENCE_S)
+    assert process.exitcode == -signal.SIGKILL
+    await_turn, waits = LogClient.await_turn, list[bool]()
+
+    def noted(
+        client: LogClient, table: str, partition: int | None, turn: Callable[[], Turn], timeout_s: float
+    ) -> float:
+        waited_s = await_turn(client, table, partition, turn, timeout_s)
+        waits.append(waited_s > 0)
+        return waited_s
+
+    monkeypatch.setattr(LogClient, "await_turn", noted)
+    assert lakefold.upsert(table, rows([2, 3], 2), keys="id", **options).attempts == 1
+    assert waits == [False]
+    # A new client hears of the refusal as if it had just come, once it has built its first batch.
+    close_clients()
+    assert lakefold.upsert(table, rows([1, 4], 3), keys="id", **options).attempts == 1
+    assert waits == [False, True, False]
