@@ -66,6 +66,9 @@ def command(
     small is set by the table's configuration (lakefold.maintenance.target_rows, .target_bytes, …) or by
     --maintenance.
 
+    An index may lack the rows of new fragments until `lakefold optimize-indices` or `lakefold maintain` adds
+    them; how many each index lacks is printed.
+
     Of a Delta table this process joins the data files of each partition, and --engine spark is refused.
 
     A rewrite that fails or is refused leaves its fragments as they were, and the others continue. Then the
@@ -84,7 +87,8 @@ def command(
                 settings, table, branch, timeout_s=work["wait"], engine=engine, progress=bar
             ).run(full=not by_policy)
     if as_json:
-        print_json({"table": canonical(table), **plain_report(report), "dry_run": dry_run})
+        kept = {"unindexed": report.unindexed, "dry_run": dry_run}
+        print_json({"table": canonical(table), **plain_report(report), **kept})
     else:
         print_table(canonical(table), report.format)
         would = " (dry run: nothing was rewritten)" if dry_run else ""
@@ -94,4 +98,7 @@ def command(
             f"{counted(report.deleted_rows, 'deleted row')} removed{would}"
         )
         print_failed(report)
+        for name, rows in report.unindexed.items():
+            lacking = f"index {name} lacks {counted(rows, 'row')}, which searches scan"
+            print_line(f"{lacking}; `lakefold optimize-indices` adds them")
     context.exit(report.exit_code)

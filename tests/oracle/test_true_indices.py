@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pytest
 
+from lakefold import cli
 from lakefold_maintenance.lance.indices import optimize_indices
 from lakefold_reader.format.snapshots import RowRange
 from lakefold_reader.opening import open_source
@@ -212,6 +213,15 @@ def test_rows_that_a_compaction_took_from_the_indices_are_added_in_the_same_roun
     assert report.compaction.tasks == 1
     assert set(report.indices) == {*SCALARS, *VECTORS}
     assert wrong(table) == {}
+
+
+def test_a_compaction_says_which_indices_lack_rows(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = compaction(table, FoldingLog(table), target_rows="400").run(full=True)
+    assert report.unindexed == dict.fromkeys([*SCALARS, *VECTORS], 400)
+    assert cli.run(["compact", str(table), "--dry-run"]) == 0
+    assert "index btree lacks 400 rows, which searches scan" in capsys.readouterr().out
+    optimize_indices(open_source(str(table)))
+    assert compaction(table, FoldingLog(table), target_rows="400").run(full=True).unindexed == {}
 
 
 def test_a_reuse_index_that_leads_to_the_rows_stays(table: Path) -> None:

@@ -23,7 +23,7 @@ from lakefold_table.entry import Invalid, Rejected, Result
 from lakefold_table.errors import LakefoldError, PreconditionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakefold_maintenance.format import CompactionLog, RewriteResult, TableSurvey
     from lakefold_maintenance.rewriting.survey import Surveyor
@@ -82,6 +82,7 @@ class CompactionReport:
 
     `rows` and `bytes`: live rows that were rewritten, and bytes of the files that were read. `new_ids`: the
     ids of the new fragments, as far as known. `format`: the name of the table's, `lance` or `delta`.
+    `unindexed`: the live rows that an index lacks, by the names of the indices that lack any.
     """
 
     fragments_before: int = 0
@@ -94,6 +95,7 @@ class CompactionReport:
     failed: list[FailedTask] = field(default_factory=list)
     new_ids: set[int] = field(default_factory=set)
     format: str = ""
+    unindexed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -116,7 +118,12 @@ def planned_report(survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Compact
         bytes=sum(task.bytes for task in tasks),
         deleted_rows=sum(task.deleted for task in tasks),
         format=survey.source.format.name,
+        unindexed=_lacking(survey),
     )
+
+
+def _lacking(survey: TableSurvey) -> dict[str, int]:
+    return {name: rows for name, rows in sorted(survey.unindexed.items()) if rows}
 
 
 class Compaction:
@@ -175,6 +182,7 @@ class Compaction:
             if not going or report.tasks == done:
                 break
         report.fragments_after, report.version = survey.figures.count, survey.version
+        report.unindexed = _lacking(survey)
         return report
 
     def _round(self, survey: TableSurvey, tasks: Sequence[RewriteTask], report: CompactionReport) -> bool:
