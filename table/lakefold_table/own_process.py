@@ -7,17 +7,32 @@ the forked process, and what was handed to one is never done. So such objects sa
 from __future__ import annotations
 
 import os
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from lakefold_table.errors import InvalidError
 
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_ANEW: Final = (
+    'make it after the fork, in the process that uses it, or start processes with "spawn" '
+    "(multiprocessing.set_start_method)"
+)
+
 
 class OwnProcess:
-    """Remembers which process made an object. `what`: the object, in words; `where`: what it is about."""
+    """Remembers which process made an object.
 
-    def __init__(self, what: str, where: str = "") -> None:
+    `what`: the object, in words; `where`: what it is about; `hint`: what to do in a process that was forked.
+    """
+
+    def __init__(self, what: str, where: str = "", hint: str = _ANEW) -> None:
         self._id = os.getpid()
         self._what = what
         self._where = where
+        self._hint = hint
 
     @property
     def is_here(self) -> bool:
@@ -31,6 +46,38 @@ class OwnProcess:
                 f"{self._what} was made before this process was forked, by process {self._id}, whose threads "
                 "it needs",
                 where=self._where,
-                hint="make it after the fork, in the process that uses it, or start processes with "
-                '"spawn" (multiprocessing.set_start_method)',
+                hint=self._hint,
             )
+
+
+class ProcessLock:
+    """A lock that is free in a forked process, whichever thread of the other one held it at the fork."""
+
+    def __init__(self) -> None:
+        self._lock = self._held = Lock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        lock = self._lock
+        lock.acquire()
+        self._held = lock
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.release()
+
+    def renew(self) -> None:
+        """Frees the lock, for a process that was forked. A block that was entered before ends as usual."""
+        self._lock = Lock()
+
+
+_locks: Final[WeakSet[ProcessLock]] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for lock in tuple(_locks):
+        lock.renew()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

@@ -1,6 +1,8 @@
 """What has threads or a client of Kafka, in a process that was forked from the one that made it.
 
 A fork has none of the threads. So each of these makes its own there, or raises at once and says what to do.
+
+Promises: forked-processes (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -8,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import time
 import traceback
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,12 +22,16 @@ import lakefold
 from lakefold_ingest.writing.log_client import close_clients, open_client
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
-from lakefold_log.client.topics import describe
+from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.news import VersionNews
 from lakefold_log.read.outcome_feed import OutcomeFeed
+from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.events import EventSender
 from lakefold_log.write.producer import Proposer
+from lakefold_log.write.transactional_producer import Session
 from lakefold_table.errors import InvalidError
+from lakefold_table.position import LogId, Position
 from tests.integration.own_log import PATIENCE_S, OwnLog, envelope
 
 if TYPE_CHECKING:
@@ -69,6 +76,19 @@ def reader(log: Log) -> PartitionReader:
     )
 
 
+class Kept:
+    """A client of the cluster that keeps a consumer from a request on."""
+
+    def __init__(self, log: Log) -> None:
+        self.admin, self.topic = Admin(log.config), log.topics.transactions
+        self._stack = ExitStack()
+        self._stack.enter_context(self.admin.consumers.keeping())
+        watermarks(self.admin, self.topic, 0)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
 MADE: dict[str, tuple[Callable[[Log], Any], Callable[[Any], object]]] = {
     "Writer.append": (lambda log: lakefold.Writer(log.table, **log.options), lambda it: it.append(ROWS)),
     "Writer.append_async": (
@@ -88,6 +108,19 @@ MADE: dict[str, tuple[Callable[[Log], Any], Callable[[Any], object]]] = {
     ),
     "PartitionReader": (reader, lambda it: it.poll(1, 1.0)),
     "Admin": (lambda log: Admin(log.config), lambda it: describe(it, "t")),
+    "Admin's consumers": (Kept, lambda it: watermarks(it.admin, it.topic, 0)),
+    "OutcomeWaiter": (
+        lambda log: OutcomeWaiter(log.config, log.topics, log.table),
+        lambda it: it.wait(Position(LogId("c", "t", 0), 0), envelope(1), 1.0),
+    ),
+    "VersionNews": (
+        lambda log: VersionNews(log.config, log.topics, log.table),
+        lambda it: it.wait(1.0),
+    ),
+    "Session": (
+        lambda log: Session(log.config, "name", "group", "here", time.monotonic() + PATIENCE_S),
+        lambda it: it.begin(time.monotonic() + 1.0),
+    ),
 }
 
 

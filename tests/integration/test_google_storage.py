@@ -1,4 +1,7 @@
-"""What every store promises, asked of `gs://`: Google's words, and a real server that decides the races."""
+"""What every store promises, asked of `gs://`: Google's words, and a real server that decides the races.
+
+Promises: forked-processes (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 
 import lakefold
 from lakefold_table.entry import Committed
+from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import DoubtfulPutError
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
@@ -20,6 +24,7 @@ from tests.servers.fault_proxy import LoseAnswer
 from tests.servers.google import GoogleFront
 from tests.servers.s3 import BUCKET
 from tests.tables import Folded
+from tests.unit.test_forked_readers import in_fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,3 +92,21 @@ def test_pylance_and_we_write_one_table_by_turns(site: GoogleSite) -> None:
 
 def test_delta_rs_and_we_write_one_table_by_turns(site: GoogleSite) -> None:
     take_turns_with_delta_rs(ProposedTable(site.uri, site.options))
+
+
+def test_a_forked_process_is_told_at_once_that_it_can_t_send_requests(site: GoogleSite) -> None:
+    """Obstore's threads aren't there, whichever object sends the request: it would wait for ever."""
+    storage = site.open()
+    storage.put("a", [b"x"])
+
+    def is_told() -> bool:
+        for each in (storage, site.open("/other")):
+            with pytest.raises(InvalidError, match="before this process was forked") as caught:
+                each.put("b", [b"y"])
+            assert "before the fork" in caught.value.hint
+            with pytest.raises(InvalidError, match="before this process was forked"):
+                each.put_if_absent("c", [b"y"])
+        return True
+
+    assert in_fork(is_told) == 0
+    assert storage.get("a") == b"x"

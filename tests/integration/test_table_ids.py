@@ -104,11 +104,12 @@ class Doors:
     def all(self) -> dict[str, Callable[[], object]]:
         """The doors in the order in which they are opened."""
         table, given = self.table, self.given
+        merging: WriteOptions = {**given, "merge_schema": True}
         wider = rows(10).append_column("more", pa.array([1]))
-        both = {
+        both: dict[str, Callable[[], object]] = {
             "append": lambda: lakefold.append(table, rows(*range(9)), app_id="app", batch_id=1, **given),
             "append of nothing": lambda: lakefold.append(table, rows(), app_id="app", batch_id=2, **given),
-            "new columns": lambda: lakefold.append(table, wider, merge_schema=True, **given),
+            "new columns": lambda: lakefold.append(table, wider, **merging),
             "upsert": lambda: lakefold.upsert(table, rows(0, 11), keys="n", **given),
             "delete by a condition": lambda: lakefold.delete(table, where="n = 2", **given),
             "delete by keys": lambda: lakefold.delete(table, keys="n", rows=rows(3), **given),
@@ -126,7 +127,7 @@ class Doors:
             "forget": lambda: self.verb("forget", "app", "--yes"),
             "restore": lambda: self.verb("restore", "--version", "2"),
         }
-        refs = {
+        refs: dict[str, Callable[[], object]] = {
             "tag": lambda: self.verb("tag", "x"),
             "tag --delete": lambda: self.verb("tag", "x", "--delete"),
             "branch": lambda: self.verb("branch", "dev"),
@@ -163,7 +164,7 @@ def test_every_door_names_its_table(
     admin = patient_admin(KafkaConfig(str(options["bootstrap_servers"])))
     topic = str(options["transactions_topic"])
     reader = PartitionReader(admin, topic, describe(admin, topic).log_id(0), 0)
-    kinds, ends = set[str](), 0
+    kinds, ends, envelopes = set[str](), 0, list[Envelope]()
     try:
         for name, act in doors.all().items():
             act()

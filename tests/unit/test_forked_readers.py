@@ -1,20 +1,65 @@
-"""Readers in a process that was forked while their threads were at work: they make their own."""
+"""Readers in a process that was forked while their threads were at work: they make their own.
+
+Locks that other threads held then are free there.
+
+Promises: forked-processes (docs/operations.md).
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
 
 from lakefold_reader.format.source import Source
 from lakefold_reader.lance.reader import LanceReader
+from lakefold_reader.lance.scan import scan
 from lakefold_reader.tail.wakeup import OutcomesListener
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_table.errors import RetryError
+from lakefold_table.own_process import ProcessLock
 from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 NAME = "forked_readers"
+FORKS = 8
+SCRIPT = f"""
+import os, signal, sys
+import pyarrow as pa
+import lance
+import lakefold
+from lakefold_ingest.rows.json_values import _check
+from lakefold_maintenance.lance.tasks import open_dataset
+from lakefold_reader.opening import open_source
+path = sys.argv[1] + "/t"
+lance.write_dataset(pa.table({{"n": [1, 2]}}), path)
+USE
+uses = (
+    lambda: lakefold.open(path).to_arrow(),
+    lambda: open_dataset(open_source(path), 1),
+    lambda: _check(pa.array(["1"]), pa.field("n", pa.string())),
+)
+for use in uses * {FORKS}:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            print("returned", use(), flush=True)
+        except lakefold.InvalidError as error:
+            print(error.message, error.hint, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+"""Has pylance used by three ways in forked processes, after it was used in this one."""
 ENOUGH_S = 60
 
 
@@ -71,3 +116,56 @@ def test_a_listener_begins_again_in_the_forked_process() -> None:
         assert in_fork(listens) == 0
     finally:
         listener.close()
+
+
+def test_a_scan_waits_for_no_scan_of_the_other_process() -> None:
+    held, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scan._ONE_AT_A_TIME:
+            held.set()
+            end.wait(2 * ENOUGH_S)
+
+    def enters() -> bool:
+        with scan._ONE_AT_A_TIME:
+            return True
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(ENOUGH_S)
+        assert in_fork(enters) == 0
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("used", ["here", "by others"])
+def test_what_needs_pylance_says_at_once_that_its_threads_are_missing(used: str, tmp_path: Path) -> None:
+    """In a process of its own: in this one other tests have used pylance."""
+    script = SCRIPT.replace("USE", "" if used == "by others" else "lakefold.open(path).to_arrow()")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=2 * ENOUGH_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 3 * FORKS
+    for line in said:
+        assert "the runtime of pylance was made before this process was forked" in line
+        assert "spawn" in line
+
+
+def test_a_block_that_was_entered_before_the_fork_ends_in_both_processes() -> None:
+    lock = ProcessLock()
+
+    def enters_again() -> bool:
+        with lock:
+            return True
+
+    with lock:
+        assert in_fork(enters_again) == 0
+    assert enters_again()

@@ -27,6 +27,7 @@ from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.json_values import json_error
 from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.packages import explained_imports
@@ -156,6 +157,7 @@ def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:
     with explained_imports():
         from lance import LanceFragment
 
+    check_process()
     schema = target.fitting.schema
     try:
         return LanceFragment.create(

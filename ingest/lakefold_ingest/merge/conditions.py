@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
+from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_reader.lance.scan.scan_errors import translated_errors
 from lakefold_table.errors import InvalidError, OptionName
 
@@ -130,6 +131,7 @@ def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exce
         message = f"{sys.executable} can't load its pylance: {type(error).__name__}: {error}"
         raise InvalidError(message, hint="install lakefold[ingest] in this Python") from error
 
+    check_process()
     try:
         with translated_errors(""):
             dataset = lance.write_dataset(pairs, f"memory://{uuid4()}")

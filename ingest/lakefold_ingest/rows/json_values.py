@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
+from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import ARROW_JSON
 from lakefold_table.lance.schemas.schema import EXTENSION_NAME
@@ -179,6 +180,7 @@ def _check(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> None:
     with explained_imports():
         from lance import LanceFragment
 
+    check_process()
     if pa.types.is_nested(field.type):
         # pylance parses all texts that a list refers to, also those beyond a slice of it.
         column = column.take(pa.array(range(len(column)), pa.int64()))

@@ -13,7 +13,6 @@ import hashlib
 import json
 import logging
 import os
-import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from lakefold_ingest.spark.query_runs import notes_folder, prepare_notes
 from lakefold_table.errors import InvalidError
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -148,7 +148,7 @@ class MetricsAddress:
             )
 
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 _metrics = SinkMetrics()
 _served: set[MetricsAddress] = set()
 _kept: deque[EndedBatch] = deque(maxlen=MOST_KEPT)

@@ -26,6 +26,7 @@ from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_ingest.spark.arrow_schema import spark_schema_of
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.own_process import ProcessLock
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _TableCheck:
     is_done: bool = False
 
 
-_checks_lock = threading.Lock()
+_checks_lock = ProcessLock()
 _checks: Final[WeakKeyDictionary[SparkContext, dict[tuple[str, bool], _TableCheck]]] = WeakKeyDictionary()
 """The tables, and whether rows are merged, by the application of Spark.
 

@@ -13,10 +13,11 @@ most the limit of rows from each partition, and never more than `spark.driver.ma
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,7 +89,7 @@ class RecentSizes:
         return limit if _SPARE * rows <= limit and _SPARE * size <= MOST_BYTES else 0
 
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 _writers: OrderedDict[tuple[str, str], RecentSizes] = OrderedDict()
 
 

@@ -26,6 +26,7 @@ from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, RetryError
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,7 +82,7 @@ class LogClient:
         self._proposers = {timeout_s: self._proposer}
         self._waiters: dict[tuple[str, int], TableWaiter] = {}
         self._looked_up: set[tuple[str, str]] = set()
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def check_binding(self, bound: Position | None, table: str) -> None:
         """Raises `InvalidError` if the table's marks bind it to another log than this client's topic."""
@@ -348,7 +349,7 @@ def _refusal(letter: DeadLetter) -> Outcome | None:
 
 
 _clients: dict[tuple[object, ...], LogClient] = {}
-_clients_lock = threading.Lock()
+_clients_lock = ProcessLock()
 _inherited: list[LogClient] = []
 """Clients of parent processes. They are kept, as what frees a client waits for its threads."""
 
@@ -423,8 +424,6 @@ def close_clients() -> None:
 
 def _forget_clients() -> None:
     """Leaves the clients to the parent process: this one, which was forked, has none of their threads."""
-    global _clients_lock  # noqa: PLW0603 - another thread of the parent may have held it
-    _clients_lock = threading.Lock()
     _inherited.extend(_clients.values())
     _clients.clear()
 

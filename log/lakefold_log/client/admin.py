@@ -164,7 +164,8 @@ def _consumer_of(config: KafkaConfig, group: str, isolation: str) -> Consumer:
     fixed: dict[str, Option] = {"group.id": group, "isolation.level": isolation}
     fixed |= {"enable.auto.commit": False, "log_level": 0}
     with client_set_up(config.bootstrap_servers):
-        return Consumer(config.client(fixed=fixed))
+        made = Consumer(config.client(fixed=fixed))
+    return own_client(made, "this client of the cluster", config.bootstrap_servers)
 
 
 class Admin:

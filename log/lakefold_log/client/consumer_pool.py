@@ -8,9 +8,10 @@ some twenty such requests in a row. There, consumers are kept from one request t
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ class ConsumerPool:
 
     def __init__(self, make: Callable[[str, str], Consumer]) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._keepers = 0
         self._kept: dict[Kind, Consumer] = {}
 

@@ -7,7 +7,6 @@ repeatedly.
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -20,6 +19,7 @@ from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.requests import ask_for_topic, topic_answer
 from lakefold_log.client.rights import on_topics
 from lakefold_table.errors import GapError, LakefoldError, RetryError
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -53,7 +53,7 @@ class TopicGuard:
         self._awaited: Future[TopicDescription] | None = None
         self._next_at = time.monotonic() + every_s
         self._missing_since: float | None = None
-        self._checking = threading.Lock()
+        self._checking = ProcessLock()
         self.answering = True
 
     def step(self) -> None:
@@ -148,7 +148,7 @@ class DeferredTopicCheck:
 
     def __init__(self, guard: TopicGuard) -> None:
         self._guard = guard
-        self._changing = threading.Lock()
+        self._changing = ProcessLock()
         self._awaited: Future[TopicDescription] | None = None
         self._owed = False
 

@@ -34,6 +34,7 @@ from lakefold_log.write.tracing import Sending, sending
 from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.new_threads import start_thread
+from lakefold_table.own_process import ProcessLock
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 
@@ -79,7 +80,7 @@ class Proposer(Closing):
         self._admin = Admin(config, timeout_s=min(timeout_s, _ASK_S))
         self.topic = describe(self._admin, topics.transactions)
         self._guard = TopicGuard(self._admin, self.topic.name, self.topic.log_id(0))
-        self._guard_lock = threading.Lock()
+        self._guard_lock = ProcessLock()
         options = self._options(config)
         self._limit = min(int(options["message.max.bytes"]), self._topic_limit())
         with client_set_up(config.bootstrap_servers):

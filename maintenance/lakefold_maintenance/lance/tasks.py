@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_maintenance.format import TableSurvey, TaskLimits
 from lakefold_maintenance.lance.survey import fragments_of
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.scan_errors import translated_errors
 from lakefold_table.errors import DamagedError, InvalidError
@@ -135,6 +136,7 @@ def open_dataset(source: Source, version: int) -> LanceDataset:
     with explained_imports():
         import lance
 
+    check_process()
     return lance.dataset(source.uri, version=version, storage_options=dict(source.options) or None)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import threading
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from botocore import exceptions as aws
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord
 from lakefold_table.manifest_stores.external import ExternalManifests
+from lakefold_table.own_process import ProcessLock
 from lakefold_table.storage.aws import NEVER_SENT, aws_options, dynamodb_client, failure
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.concurrently import together
@@ -96,7 +96,7 @@ class DynamoManifests:
         self._table = table
         self._once: DynamoDBClient = dynamodb_client(options, endpoint, attempts=1)
         self._patient: DynamoDBClient = dynamodb_client(options, endpoint)
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._is_checked = False
 
     def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:

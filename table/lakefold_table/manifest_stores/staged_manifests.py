@@ -7,13 +7,13 @@ object. Any client may do it, and doing it twice, or in several processes at onc
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.manifest_stores.base import MANIFESTS
+from lakefold_table.own_process import ProcessLock
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Leftovers:
     """What attempts of this process left, until it is known what became of them. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._staged: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._finished: dict[str, int] = {}
 

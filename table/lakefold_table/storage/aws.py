@@ -12,7 +12,6 @@ it was sent, since the answer to the second request would be "exists", caused by
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +27,7 @@ from botocore.config import Config
 from botocore.loaders import Loader, create_loader
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
+from lakefold_table.own_process import ProcessLock
 from lakefold_table.storage.aws_options import AwsOptions, read_options
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class S3Clients:
 Style = Literal["auto", "virtual", "path"]
 """Where the bucket's name is in an address: `auto` is boto3's own choice."""
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 _made: dict[tuple[object, ...], Any] = {}
 
 

@@ -17,7 +17,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ from obstore import exceptions as errors
 from obstore.store import AzureStore, GCSStore
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
+from lakefold_table.own_process import OwnProcess
 from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, put_or_exists
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
@@ -112,9 +113,15 @@ class ObjectStorage:
 
     def __init__(self, uri: str, clients: ObjectClients) -> None:
         self.uri: Final = uri
-        self._clients = clients
+        self._made = clients
         root = parse_location(uri).path
         self._below = root + "/" if root else ""
+
+    @property
+    def _clients(self) -> ObjectClients:
+        """The clients. Raises `InvalidError` in a process that was forked after requests were sent."""
+        _threads().check()
+        return self._made
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
@@ -365,6 +372,16 @@ def _unanswered(error: Exception, status: int, where: str) -> LakefoldError:
         return InvalidError(words, where=where, hint="check the storage options and the name")
     hint = "check the endpoint, the account's name and the network, then try again"
     return RetryError(words, where=where, hint=hint)
+
+
+@cache
+def _threads() -> OwnProcess:
+    """Returns the process whose threads send the requests: the first one here that needed them."""
+    hint = (
+        "send no request to gs:// or az:// before the fork, not even by another object, or start processes "
+        'with "spawn" (multiprocessing.set_start_method)'
+    )
+    return OwnProcess("the client of gs:// and az://", hint=hint)
 
 
 def _clients(uri: str, storage_options: Mapping[str, str]) -> ObjectClients:

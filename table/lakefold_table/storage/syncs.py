@@ -12,9 +12,10 @@ import ctypes
 import errno
 import logging
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +115,7 @@ class Failures:
     """Counts the syncs that have failed. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._count = 0
 
     def add(self, path: str, error: OSError) -> None:

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import pairwise
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from lakefold_ingest.merge.batch_keys import BatchKeys, comparable, missing_valu
 from lakefold_ingest.merge.read_version import column_of
 from lakefold_reader.lance.scan.scan import ADDRESS, OFFSET_WIDTH
 from lakefold_table.lance.schemas.schema import TOP
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ class _Known:
     deletions: bytes
 
 
-_lock: Final = Lock()
+_lock: Final = ProcessLock()
 _known: Final[OrderedDict[Name, _Known]] = OrderedDict()
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.format.snapshots import Cleaned, RowRange
+from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema, is_blob, is_direct, sources
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
@@ -31,6 +31,7 @@ from lakefold_reader.lance.scan.sound_indices import may_hide_rows
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.new_threads import check_room
+from lakefold_table.own_process import ProcessLock
 from lakefold_table.packages import explained_imports
 from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, parse_location
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 _THREADS_BESIDE_CORES = 6
 """A scan by pylance needs one thread for each core and this many more; with fewer it may never end."""
-_ONE_AT_A_TIME = threading.Lock()
+_ONE_AT_A_TIME = ProcessLock()
 """Held while pylance opens a data file or begins a scan.
 
 `LanceFileReader` waits for pylance's worker threads without releasing the interpreter's lock, and a worker
@@ -286,12 +287,18 @@ class Dataset:
             return int(opened.scanner(filter=where, columns=[], use_scalar_index=False).count_rows())
 
 
-@functools.cache
 def _check_threads() -> None:
     """Raises `NoThreadsError` before pylance is first used, if its threads can't be started.
 
-    A scan would wait for ever for a thread that the system refused (pylance 14).
+    A scan would wait for ever for a thread that the system refused (pylance 14). Raises `InvalidError` as
+    `check_process` does.
     """
+    check_process()
+    _check_room()
+
+
+@functools.cache
+def _check_room() -> None:
     check_room(_THREADS_BESIDE_CORES + (os.cpu_count() or 1))
 
 
