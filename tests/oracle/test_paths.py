@@ -125,6 +125,8 @@ VERSION: Final = {
     "lakefold_reader/delta/feed/rows": "feed_of",
 }
 """The functions that do the steps of a version, by their modules."""
+MARK: Final = ("lakefold_table/version_mark", "mark_of")
+"""The function that gives a cursor the mark of a version, and compares it if the tail begins there."""
 OF_A_BATCH: Final = "The path of a batch, from `foreachBatch` to visible"
 OF_AN_ENTRY: Final = "The path of an entry, from poll to answer"
 OF_A_VERSION: Final = "The path of a version, from its name to rows"
@@ -303,6 +305,12 @@ def test_a_version_follows_the_page(tmp_path: Path, table_format: str) -> None:
     if consumer is None:
         named.remove("lakefold_reader/consumers/consumers")
     assert_called_in_order(made, [(module, VERSION[module]) for module in named])
+    assert MARK[0] in described(OF_A_VERSION, "lakefold_reader", 1)
+    head = f"lakefold_reader/{table_format}/versions"
+    assert_called_in_order(made, [(head, "read_summary"), MARK, ("lakefold_reader/tail/change", "inserted")])
+    with calls() as made:
+        assert list(lakefold.tail(uri, changes[-1].cursor)) == []
+    assert_called_in_order(made, [("lakefold_reader/versions/start", "check_same"), MARK])
 
 
 @pytest.mark.parametrize(
