@@ -97,7 +97,7 @@ def command(  # noqa: PLR0913 - click passes each option
     from lakefold_maintenance.rewriting.compact import NoProgress
 
     # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
-    rewrites = engine_of(HERE if dry_run else engine, THREADS)
+    rewrites = engine_of(HERE if dry_run else engine, THREADS, for_any_format=not tables)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

@@ -22,8 +22,6 @@ from lakefold_table.versions.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from lakefold_table.format import AnyFormat
-
 LOG = structlog.get_logger("lakefold")
 
 # The depth and the number of folders that are searched below a root, so that a whole disk is never walked.
@@ -42,15 +40,15 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
     """
     for root in roots:
         if root.startswith("file:"):
-            yield from _local_tables(root, BUILT_IN, lambda _: None, _FOLDERS)
+            yield from _local_tables(root, lambda _: None, _FOLDERS)
 
 
 def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
-    """Yields the tables below `roots` that are maintained: those of the first format. Raises as `all_tables`.
+    """Yields the tables below `roots`, as `all_tables`, but of fewer folders; `lakefold maintain` reads each.
 
-    Logs a warning if a root has too many folders to search all of them.
+    Logs a warning if a root has too many folders to search all of them. Raises as `all_tables`.
     """
-    return _tables_of(roots, storage_options, (BUILT_IN.first,), _warn_of_limit, _FOLDERS)
+    return _tables_of(roots, storage_options, _warn_of_limit, _FOLDERS)
 
 
 def all_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
@@ -59,13 +57,12 @@ def all_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iter
     Many folders are searched, but not any number of them. Raises `InvalidError` if a store can't list
     folders, `RetryError` if it can't be reached: after the tables of the other roots.
     """
-    return _tables_of(roots, storage_options, BUILT_IN, lambda _: None, _MOST_FOLDERS)
+    return _tables_of(roots, storage_options, lambda _: None, _MOST_FOLDERS)
 
 
 def _tables_of(
     roots: Iterable[str],
     storage_options: Mapping[str, str],
-    formats: Iterable[AnyFormat],
     limit_reached: Callable[[str], None],
     most: int,
 ) -> Iterator[str]:
@@ -73,19 +70,16 @@ def _tables_of(
     for root in roots:
         try:
             if root.startswith("file:"):
-                yield from _local_tables(root, formats, limit_reached, most)
+                yield from _local_tables(root, limit_reached, most)
             else:
-                yield from _stored_tables(root, storage_options, formats, limit_reached)
+                yield from _stored_tables(root, storage_options, limit_reached)
         except LakefoldError as error:
             errors.append(error)
     if errors:
         raise errors[0]
 
 
-def _local_tables(
-    root: str, formats: Iterable[AnyFormat], limit_reached: Callable[[str], None], most: int
-) -> Iterator[str]:
-    wanted = _version_folders(formats)
+def _local_tables(root: str, limit_reached: Callable[[str], None], most: int) -> Iterator[str]:
     top = Path(local_path(root))
     for number, (name, below, _) in enumerate(os.walk(top, onerror=_warn_of_folder)):
         if number >= most:
@@ -99,24 +93,20 @@ def _local_tables(
             below[:] = []
             continue
         is_table = _is_table(uri, below, {})
-        if is_table and not wanted.isdisjoint(below):
+        if is_table:
             yield uri
         ends = is_table or len(folder.relative_to(top).parts) >= _DEPTH
         below[:] = [] if ends else sorted(each for each in below if not each.startswith((".", "_")))
 
 
 def _stored_tables(
-    root: str,
-    storage_options: Mapping[str, str],
-    formats: Iterable[AnyFormat],
-    limit_reached: Callable[[str], None],
+    root: str, storage_options: Mapping[str, str], limit_reached: Callable[[str], None]
 ) -> Iterator[str]:
     """Yields the tables in a bucket, as `_local_tables` does in folders. Each folder costs a request."""
     storage = open_storage(root, storage_options)
     if not isinstance(storage, ListsFolders):
         message = f"the tables below {root} can't be listed"
         raise InvalidError(message, where=OptionName("roots"), hint="name the tables instead")
-    wanted = _version_folders(formats)
     waiting = deque([""])
     for _ in range(_FOLDERS):
         if not waiting:
@@ -129,8 +119,7 @@ def _stored_tables(
             LOG.warning("a folder was not searched for tables", folder=uri, error=str(error))
             continue
         if _is_table(uri, below, storage_options):
-            if not wanted.isdisjoint(below):
-                yield uri
+            yield uri
         elif not folder or folder.count("/") < _DEPTH - 1:
             names = sorted(each for each in below if not each.startswith((".", "_")))
             waiting.extend(f"{folder}/{name}" if folder else name for name in names)
@@ -167,10 +156,6 @@ def _warn_of_folder(error: OSError) -> None:
 def _warn_of_limit(root: str) -> None:
     hint = "name the other tables, or give their folders as roots of their own"
     LOG.warning("not all folders were searched for tables", root=root, searched=_FOLDERS, hint=hint)
-
-
-def _version_folders(formats: Iterable[AnyFormat]) -> frozenset[str]:
-    return frozenset(table_format.folder for table_format in formats)
 
 
 def newest_version(uri: str, storage_options: Mapping[str, str]) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import lance
 import pytest
+from structlog.testing import capture_logs
 
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.read.dead_letters import DeadLetter
@@ -123,6 +124,20 @@ def test_a_removal_that_is_killed_is_done_by_the_next_maintainer(
     around.upkeep(compaction="false").round()
     assert [files(around, envelope) for envelope in envelopes] == [set()] * 3
     assert lance.dataset(str(around.table)).to_table().num_rows == 20
+
+
+def test_a_clock_that_is_behind_makes_no_file_look_old(around: Surroundings) -> None:
+    """The file of a proposal that is yet to be sent, which the next maintainer would remove."""
+    right, envelope = around.now, sent(around)
+    around.now -= WEEK + NOTICE
+    with capture_logs() as logs:
+        around.upkeep(compaction="false").round()
+    assert any("clock is" in log.get("error", "") for log in logs)
+    assert around.metric("errors_total") == 1
+    around.now = right
+    removed = rounds(around, around.upkeep(compaction="false"), NOTICE)
+    assert removed == [RemovedFiles()] * 2
+    assert files(around, envelope) == set(files_of(envelope))
 
 
 def test_a_policy_may_keep_the_files_of_conflicts(around: Surroundings) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakefold_maintenance.format import TableSurvey
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
     from tests.delta_logs.actions import Members
 
 
@@ -226,3 +227,7 @@ def test_spark_rewrites_no_files_of_delta_tables() -> None:
     engine = OnSpark(cast("SparkSession", None))
     with pytest.raises(lakefold.InvalidError, match="Spark rewrites Lance tables, and this is a Delta table"):
         next(engine.ended(cast("TableSurvey", survey), []))
+    own = SimpleNamespace(ended=lambda *given: iter([given]))
+    mixed = OnSpark(cast("SparkSession", None), others=cast("RewriteEngine", own))
+    ended: list[object] = [*mixed.ended(cast("TableSurvey", survey), [])]
+    assert ended == [(survey, [])]

@@ -148,6 +148,24 @@ def test_a_stream_is_read_once_and_never_treated_as_an_empty_one() -> None:
     assert "from_pylist" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"a\0b": [1]}),
+        pa.table({"a": [{"\0": 1}]}),
+        pa.table({"a": [[{"b\0": 1}]]}),
+        pa.table(
+            {"a": pa.array([[("k", {"b\0": 1})]], pa.map_(pa.string(), pa.struct([("b\0", pa.int64())])))}
+        ),
+    ],
+    ids=["column", "field", "list", "map"],
+)
+def test_a_name_with_the_character_that_ends_names_is_refused(rows: pa.Table) -> None:
+    """Arrow's C interface, by which rows get into files, cuts it there."""
+    with pytest.raises(InvalidError, match="can't contain the character NUL"):
+        RowSource(rows)
+
+
 def test_the_index_of_a_pandas_frame_is_a_column_if_it_has_a_name() -> None:
     """A frame that was filtered has the numbers of its rows as an index, which no user wants in a table."""
     frame = pd.DataFrame({"id": [1, 2], "s": ["a", "b"]})

@@ -44,8 +44,8 @@ class ArrowStream(Protocol):
 class RowSource:
     """The rows of a batch. They can be read again if a table or data frame holds them.
 
-    `checks`: `checksum` is wanted. Raises `InvalidError` if `rows` has no Arrow stream, or its stream was
-    read before.
+    `checks`: `checksum` is wanted. Raises `InvalidError` if `rows` has no Arrow stream, its stream was read
+    before, or a column's name has a NUL.
     """
 
     def __init__(self, rows: ArrowStream, *, checks: bool = False) -> None:
@@ -56,6 +56,8 @@ class RowSource:
         self.checksum = ""
         """The checksum of the rows, once they were read; empty if it is not wanted."""
         self._given: pa.Schema = self._reader.schema
+        for field in self._given:
+            _check_name(field)
         fields = [field.with_type(_without_views(field.type)) for field in self._given]
         self.schema = pa.schema(fields, self._given.metadata)
         self.is_repeatable = not isinstance(rows, pa.RecordBatchReader)
@@ -79,6 +81,15 @@ class RowSource:
     def table(self) -> pa.Table:
         """Returns all rows, which are held in memory then. Raises as `batches`."""
         return pa.Table.from_batches(self.batches(), self.schema)
+
+
+def _check_name(field: pa.Field) -> None:
+    """Raises `InvalidError` if a name at any depth has a NUL, which ends names where Arrow passes them on."""
+    if "\0" in field.name:
+        message = "the name of a column can't contain the character NUL"
+        raise InvalidError(message, where=repr(field.name), hint="rename the column")
+    for number in range(field.type.num_fields):
+        _check_name(field.type.field(number))
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

@@ -15,6 +15,9 @@ sent its proposal. A file is removed if all of these conditions hold:
 - It has been listed as about to be removed for `NOTICE_S` before what waits in the log was read. `redrive`
   sends no proposal that names a listed file. So whatever was sent is seen as waiting, or in a version.
 
+If the maintainer's clock is behind the newest version's time, nothing is removed or noted: a file that such a
+clock has seen first would look old to the next maintainer.
+
 The order is essential: first what waits in the log, then the versions. An entry that was answered in between
 is in one of them.
 """
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_maintenance.files.removal_note import NOTICE_S, RemovalNote, read_note, write_note
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +41,12 @@ if TYPE_CHECKING:
     from lakefold_maintenance.format import TableSurvey
     from lakefold_maintenance.planning.policy import MaintenancePolicy
 
+_MICROSECONDS: Final = 1_000_000
 LOG = structlog.get_logger("lakefold")
 EVERY_S: Final = 600.0
 """The seconds between two searches. All manifests are read for one, so not every round does that."""
+BEHIND_S: Final = 600.0
+"""So far a clock may be behind the newest version's time. A committer accepts five minutes of the log's."""
 SHARE: Final = 0.05
 """Searches take at most this share of the time."""
 
@@ -80,13 +87,17 @@ class FileCleaning:
         """Removes the files that may be removed now; `dry_run` changes nothing.
 
         `waiting`: the paths of the files of proposals that wait; None: not known. `read_at`: when these began
-        to be read, `now`: the time, both in seconds since 1970. Raises as the store does, and as
-        `Refs.branches`.
+        to be read, `now`: the time, both in seconds since 1970. Raises `RetryError` if this clock is behind,
+        as the store does, and as `Refs.branches`.
         """
         began = time.monotonic()
         if survey.branch or waiting is None:
             # A branch has its files below its own root.
             return RemovedFiles()
+        behind_s = survey.state.time_us / _MICROSECONDS - now
+        if behind_s > BEHIND_S:
+            message = f"this machine's clock is {behind_s:,.0f} s behind the time of version {survey.version}"
+            raise RetryError(message, where=survey.table, hint="set the clocks by NTP, also the committer's")
         storage = survey.source.storage
         note = read_note(storage)
         refused = refusals.paths

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from lakefold_maintenance.planning.plan import RewriteTask
-    from lakefold_maintenance.rewriting.engines import TaskEnd
+    from lakefold_maintenance.rewriting.engines import RewriteEngine, TaskEnd
 
 LANCE: Final = "lance"
 AT_ONCE: Final = 16
@@ -60,17 +60,30 @@ def session_for_maintenance() -> SparkSession:
 
 
 class OnSpark:
-    """Runs tasks on Spark's executors, which need lakefold installed. See `RewriteEngine`."""
+    """Runs tasks on Spark's executors, which need lakefold installed. See `RewriteEngine`.
 
-    def __init__(self, session: SparkSession, limits: TaskLimits | None = None) -> None:
+    `others`: runs those of tables of other formats than Lance, which are refused without it.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        limits: TaskLimits | None = None,
+        *,
+        others: RewriteEngine | None = None,
+    ) -> None:
         self._session = session
         self._limits = limits or TaskLimits()
+        self._others = others
 
     def ended(self, survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Generator[TaskEnd, None, None]:
         """See `RewriteEngine`. A generator that is closed early waits for the tasks that are running.
 
-        Raises `InvalidError` for tables of another format than Lance.
+        Raises `InvalidError` for tables of another format than Lance, unless `others` runs their tasks.
         """
+        if survey.format.name != LANCE and self._others is not None:
+            yield from self._others.ended(survey, tasks)
+            return
         if survey.format.name != LANCE:
             message = f"Spark rewrites Lance tables, and this is a {survey.format.name.capitalize()} table"
             raise InvalidError(message, where=survey.table, hint="leave out the engine: this process does it")
