@@ -27,6 +27,7 @@ from lakefold_ingest.writing import batch
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import Answer
 from lakefold_ingest.writing.sending_query import Sender
+from lakefold_log.read.turns import TURN
 from lakefold_log.write import tracing
 from lakefold_maintenance.lance.names import is_unique
 from lakefold_table.entry import Duplicate, Outcome
@@ -100,6 +101,9 @@ class FoldedLog:
     def check_binding(self, bound: Position | None, table: str) -> None:
         assert bound is None or bound.log.partition == 0, table
 
+    def await_turn(self, *_: object) -> float:
+        return 0.0
+
     def propose(
         self,
         envelope: Envelope,
@@ -112,7 +116,7 @@ class FoldedLog:
         assert timeout_s
         assert partition in {0, None}
         assert not storage_options
-        assert not headers
+        assert all(name == TURN for name, _ in headers)
         folding = self.tables.setdefault(envelope.table, Folding(_path_of(envelope.table)))
         self.sent.append(envelope)
         (result,) = folding.fold(envelope)

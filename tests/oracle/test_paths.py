@@ -227,6 +227,9 @@ class DeltaLog:
     def check_binding(self, bound: Position | None, table: str) -> None:
         del bound, table
 
+    def await_turn(self, *_: object) -> float:
+        return 0.0
+
     def propose(
         self,
         envelope: Envelope,

@@ -49,7 +49,7 @@ NOT_SENT: Final = {
     "log/lakefold_log/codec/claims.py _small_envelope",
 }
 SENDERS: Final = {
-    "ingest/lakefold_ingest/writing/batch.py _propose": "ingest/lakefold_ingest/writing/batch.py start",
+    "ingest/lakefold_ingest/writing/batch.py _propose": "ingest/lakefold_ingest/writing/batch.py _send_built",
     "ingest/lakefold_ingest/writing/evolution.py with_columns_of": (
         "ingest/lakefold_ingest/writing/evolution.py with_columns_of"
     ),
