@@ -69,6 +69,8 @@ def in_fork(does: object) -> int:
     if child == 0:
         code = 1
         try:
+            # A handler of Python's would wait for a call that hangs.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(ENOUGH_S)
             code = 0 if does() else 2  # type: ignore[operator]
         finally:
