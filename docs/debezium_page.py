@@ -13,8 +13,9 @@ the items. A form is read into the columns of the table that are listed; another
 names both, before a row is written. A value that such a column can't have is a [bad
 row](spark-writes.md#bad-rows).
 
-A table that does not exist is created with the columns of the schemas, and the columns of `orderBy`.
-Messages without a schema need a table; their values are read as its types say, and as JSON has them.
+A table that does not exist is created with the columns of the schemas, and the columns of `orderBy`, by
+`lakefold.apply_changes` and `sink`; `format("lakefold")` needs a table. Messages without a schema need one,
+too; their values are read as its types say, and as JSON has them.
 
 A name that begins with `io.debezium.` or `org.apache.kafka.connect.` and is not listed is refused; the
 names of your own are ignored. The forms are those of Debezium 3.7."""
@@ -43,7 +44,7 @@ NOTES = """\
 
 If Spark parses the messages (`from_json`), the same is true of its columns, for the forms that
 `debeziumTypes` names. But what Spark has made of a number can't be seen any more: it reads 1e39 as an
-infinite `float` and digits beyond a `decimal` as null. So give `from_json` `double` and wide decimals, or
+infinite `float`, and rounds what a `decimal` can't have. So give `from_json` `double` and wide decimals, or
 pass the messages as they are."""
 
 

@@ -309,9 +309,10 @@ batch has keep their values; if some events have a column, it becomes null in th
   `ExtractNewRecordState` leaves, too: `operationColumn=__deleted`, `operations=true=delete,false=upsert`.
 - **`envelope=debezium`**: the columns `op` (`c`, `r`, `u`, `d`), `before` and `after`, or a struct of these
   as `payload` or `value`, or the messages as Kafka delivers them: `value` as JSON, and `key` for tombstones.
-  JSON is read with the types of the table. If that does not exist, it is created with the columns that the
-  schemas of the messages say; without schemas, create it first, by an append without rows. A value of another
-  type is an error, and converted only as the next paragraph says. A message without a value deletes
+  JSON is read with the types of the table. If that does not exist, `sink` creates it with the columns that
+  the schemas of the messages say; without schemas, and for `format`, create it first, by an append without
+  rows. A value of another type is an error, and converted only as the next paragraph says. A message without
+  a value deletes
   the row of its key. In structs made by `from_json`, leave such messages out (`where value is not null`):
   there a missing `op` may also be JSON that could not be read, so it is an error. `m` is ignored. `t`
   (truncate) fails the batch.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -13,9 +15,12 @@ import pytest
 import lakefold
 from lakefold.cli import run
 from tests.change_events import TABLE, Event, Model, applied, rendered
+from tests.debezium_values import CONNECT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+    from typing import Literal, Unpack
 
 BATCHES, KEYS = 12, 30
 
@@ -93,6 +98,83 @@ def test_a_table_is_created_and_gets_the_columns_of_its_events(
         put([{"id": None, "at": 5, "__op": "u"}, {"id": 3, "at": 5, "__op": "c"}])
     assert (raised.value.columns, raised.value.rows) == (("id",), 1)
     assert lance.dataset(table).to_table().to_pylist() == [{"id": 1, "at": 2, "name": "x"}]
+
+
+SOURCE = {"type": "struct", "field": "source", "fields": [{"field": "lsn", "type": "int64"}]}
+PRICE = {"scale": "2", "connect.decimal.precision": "9"}
+SHOP: list[dict[str, Any]] = [
+    {"field": "id", "type": "int32"},
+    {"field": "born", "type": "int32", "name": "io.debezium.time.Date"},
+    {"field": "price", "type": "bytes", "name": f"{CONNECT}Decimal", "parameters": PRICE},
+    {"field": "seen", "type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+    {"field": "ratio", "type": "float32"},
+    {"field": "tags", "type": "array", "items": {"type": "bytes"}},
+]
+SHOP_TYPES = {
+    "id": pa.int32(),
+    "born": pa.date32(),
+    "price": pa.decimal128(9, 2),
+    "seen": pa.timestamp("us", "UTC"),
+    "ratio": pa.float32(),
+    "tags": pa.list_(pa.binary()),
+    "lsn": pa.int64(),
+}
+
+
+def shop_message(lsn: int, row: dict[str, Any], op: str = "c", more: Sequence[dict[str, Any]] = ()) -> bytes:
+    """A message with its schema, in which `price` is a number if it is a number of Python's."""
+    image = {"type": "struct", "fields": [*SHOP, *more]}
+    fields = [{"field": "before", **image}, {"field": "after", **image}, SOURCE]
+    sides = {"before": row if op == "d" else None, "after": None if op == "d" else row}
+    payload = {"op": op, **sides, "source": {"lsn": lsn}}
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+def test_a_table_is_created_by_the_schemas_of_messages(
+    options: lakefold.WriteOptions, tmp_path: Path, table_format: Literal["lance", "delta"]
+) -> None:
+    table = tmp_path / "t"
+    given: lakefold.WriteOptions = {**options, "format": table_format}
+
+    def put(*messages: bytes, **more: Unpack[lakefold.WriteOptions]) -> lakefold.BatchReport:
+        rows = pa.table({"value": pa.array(messages, pa.binary())})
+        words = {"keys": "id", "order_by": "source.lsn", "envelope": "debezium"}
+        return lakefold.apply_changes(table, rows, **words, **{**given, **more})  # type: ignore[arg-type]  # texts only
+
+    row = {
+        "id": 1,
+        "born": 11356,
+        "price": 12.5,
+        "seen": "2001-02-03T04:05:06Z",
+        "ratio": "NaN",
+        "tags": ["AP8="],
+    }
+    no_schema = json.dumps({"op": "c", "after": {"id": 1}, "source": {"lsn": 1}}).encode()
+    with pytest.raises(lakefold.NotATableError, match=r"t: .*append rows first.*schemas.enable=true"):
+        put(no_schema)
+    refused = {"field": "attrs", "type": "map"}
+    with pytest.raises(lakefold.InvalidError, match=r"attrs: map of Kafka Connect is not read"):
+        put(shop_message(1, row | {"attrs": {}}, more=[refused]))
+    assert not table.exists()
+    created = put(shop_message(1, row), shop_message(2, row | {"id": 2, "ratio": 1.5}))
+    assert (created.kind, created.rows_added) == ("committed", 2)
+    rows = lakefold.open(table).to_arrow()
+    assert {field.name: field.type for field in rows.schema} == SHOP_TYPES
+    assert rows.sort_by("id").select(["born", "price", "tags", "lsn"]).to_pylist()[0] == {
+        "born": date(2001, 2, 3),
+        "price": Decimal("12.50"),
+        "tags": [b"\x00\xff"],
+        "lsn": 1,
+    }
+    named = {"field": "name", "type": "string"}
+    renamed = shop_message(4, row | {"name": "x"}, "u", more=[named])
+    with pytest.raises(lakefold.InvalidError, match=r"name .* is not in the table"):
+        put(renamed)
+    put(renamed, shop_message(5, row | {"id": 2, "name": ""}, "d", more=[named]), merge_schema=True)
+    assert lakefold.open(table).to_arrow().select(["id", "name", "lsn"]).to_pylist() == [
+        {"id": 1, "name": "x", "lsn": 4}
+    ]
 
 
 def test_the_verb_applies_the_events_of_files(

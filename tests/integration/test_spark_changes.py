@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from datetime import time
+from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import lance
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,13 +22,13 @@ from lakefold_ingest.spark.keyed_tasks import in_tasks
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_table.uri import canonical
 from tests.change_events import TABLE, debezium_history
+from tests.debezium_values import base64_of
 from tests.integration.committers import ready_committer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import pyarrow as pa
     from confluent_kafka import KafkaError, Message
     from pyspark.sql import DataFrame, SparkSession
 
@@ -129,6 +133,98 @@ def test_messages_of_debezium_leave_the_rows_of_their_history(
         assert (content(table), lance.dataset(table).version) == (rows, version)
         assert (len(tasks) > 3) == (door == "tasks")
     lance.dataset(table).validate()
+
+
+PARSED: Final = "id: long, t: long, price: string, f: double, tags: array<string>, attrs: map<string,string>"
+PARSED_TABLE: Final = pa.schema(
+    {
+        "id": pa.int64(),
+        "t": pa.time64("us"),
+        "price": pa.decimal128(9, 2),
+        "f": pa.float64(),
+        "tags": pa.list_(pa.binary()),
+        "attrs": pa.map_(pa.string(), pa.string()),
+    }
+)
+NAMED: Final = {"t": "MicroTime", "price": "Decimal(2)", "tags": "Bytes"}
+
+
+def test_events_that_spark_parsed_have_the_same_forms_and_ranges(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    from pyspark.sql.functions import col, from_json
+
+    table = tmp_path / "t"
+    log: lakefold.WriteOptions = {
+        "bootstrap_servers": bootstrap,
+        "transactions_topic": topic_names.transactions,
+        "outcomes_topic": topic_names.outcomes,
+        "data_storage_version": "2.2",
+    }
+    put = sink(
+        table,
+        write_mode="cdc",
+        keys="id",
+        envelope="debezium",
+        debezium_types=NAMED,
+        app_id="parsed",
+        **log,
+    )
+    row: dict[str, Any] = {"id": 1, "t": 86_399_999_999, "price": base64_of(-5), "f": "NaN", "tags": ["AP8="]}
+    row |= {"attrs": {"a": "1", "b": None}}
+
+    def parsed(kinds: str, **values: Any) -> DataFrame:  # noqa: ANN401 - any value of JSON
+        text = json.dumps({"op": "c", "after": row | values})
+        event = from_json(col("value"), f"op string, after struct<{kinds}>")
+        return spark.createDataFrame([(text,)], "value string").select(event.alias("value"))
+
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        lakefold.append(table, PARSED_TABLE.empty_table(), **log)
+        put(parsed(PARSED), 0)
+        wrong: list[dict[str, Any]] = [{"t": 86_400_000_000}, {"t": -1}, {"price": "no"}, {"tags": ["A"]}]
+        for number, values in enumerate(wrong, 1):
+            with pytest.raises(lakefold.BadRowsError, match="1 rows of the batch can't be written"):
+                put(parsed(PARSED, **values), number)
+        with pytest.raises(lakefold.InvalidError, match="price: it is double, which a Decimal"):
+            put(parsed(PARSED.replace("price: string", "price: double"), price=1.5), 9)
+    (stored,) = lance.dataset(table).to_table().to_pylist()
+    expected = {"t": time(23, 59, 59, 999999), "price": Decimal("-0.05"), "tags": [b"\x00\xff"]}
+    assert expected.items() <= {name: stored[name] for name in expected}.items()
+    assert (repr(stored["f"]), dict(stored["attrs"])) == ("nan", row["attrs"])
+    # What Spark itself has made of a number can't be seen any more.
+    (made,) = spark.sql(
+        """select from_json('{"f": 1e39, "d": 1.255}', 'f float, d decimal(9,2)') as v"""
+    ).collect()
+    assert (repr(made.v.f), made.v.d) == ("inf", Decimal("1.26"))
+
+
+def test_a_table_is_created_by_the_schemas_of_many_messages(
+    spark: SparkSession,
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink_module, "ROWS_A_TASK", 10)
+    table = tmp_path / "t"
+    log: lakefold.WriteOptions = {
+        "bootstrap_servers": bootstrap,
+        "transactions_topic": topic_names.transactions,
+        "outcomes_topic": topic_names.outcomes,
+    }
+    image = [
+        {"field": "id", "type": "int64"},
+        {"field": "born", "type": "int32", "name": "io.debezium.time.Date"},
+    ]
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": image}]}
+    events = [{"op": "c", "after": {"id": number, "born": number}} for number in range(40)]
+    texts = [(json.dumps({"schema": schema, "payload": event}).encode(),) for event in events]
+    put = sink(table, write_mode="cdc", keys="id", envelope="debezium", app_id="new", **log)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        put(spark.createDataFrame(texts, "value binary").repartition(4), 0)
+    rows = lance.dataset(table).to_table()
+    assert rows.schema == pa.schema({"id": pa.int64(), "born": pa.date32()})
+    assert sorted(rows["id"].to_pylist()) == list(range(40))
 
 
 def test_the_change_feed_of_a_table_is_applied_to_another_one(

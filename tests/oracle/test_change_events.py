@@ -19,7 +19,7 @@ from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.row_faults import BadRowsError
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, NotATableError
 from tests.change_events import IMAGE, TABLE, Event, rendered
 from tests.merging import Folding, people
 
@@ -453,7 +453,8 @@ def test_a_table_is_created_with_the_columns_of_the_rows() -> None:
 
     columns = {field.name: field.type for field in IMAGE} | {"at": pa.int64()}
     assert schema("plain") == schema("debezium") == schema("debezium struct") == schema("delta") == columns
-    assert ApplyChanges(*rendered("debezium json", [Event(1, 1)])).schema is None
+    with pytest.raises(NotATableError, match="no schema of a message says which columns"):
+        _ = ApplyChanges(*rendered("debezium json", [Event(1, 1)])).schema
     with pytest.raises(InvalidError, match="merge_schema: JSON doesn't say"):
         _ = ApplyChanges(*rendered("debezium json", [Event(1, 1)])).batch_columns
 

@@ -201,6 +201,17 @@ def test_texts_of_digits_are_base64_whatever_the_other_messages_have(tmp_path: P
     assert stored(table).to_pylist() == [Decimal("1.25"), Decimal("-26588.24")]
 
 
+def test_keys_are_read_as_the_values_are(tmp_path: Path) -> None:
+    """A tombstone has a key only, here a decimal as a number."""
+    rows = pa.table({"v": pa.array([Decimal("1.25"), Decimal("2.50")], pa.decimal128(9, 2)), "n": [1, 2]})
+    lance.write_dataset(rows, str(tmp_path / "t"))
+    key = {"schema": {"type": "struct", "fields": [decimals(2)]}, "payload": {"v": Decimal("1.25")}}
+    events = pa.table({"key": [numeric(key).encode()], "value": pa.array([None], pa.binary())})
+    table = Folding(tmp_path / "t")
+    table.put(ApplyChanges(events, change_format("v", envelope="debezium")))
+    assert lance.dataset(str(table.path)).to_table()["n"].to_pylist() == [2]
+
+
 @pytest.mark.parametrize(
     ("value", "scale", "reason"),
     [

@@ -188,12 +188,7 @@ def _envelopes(
         return _without_payload(_fields_of(rows.column(VALUE), VALUE)), kinds
     if table is None:
         raise InvalidError(
-            "the table does not exist, and JSON doesn't say which types its columns have",
-            where=VALUE,
-            hint=(
-                "have the connector send schemas (value.converter.schemas.enable=true), or create the table "
-                "first: append a frame without rows that has its columns"
-            ),
+            "JSON is read with the types of a table", where=VALUE, hint="append a frame without rows first"
         )
     messages, in_schema = _without_schemas(rows.column(VALUE))
     kinds = {**in_schema, **kinds}

@@ -24,7 +24,7 @@ from lakefold_ingest.rows.row_faults import RowFaults
 from lakefold_ingest.rows.source_columns import check_keys, own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_ingest.writing.reused_key import batch_content
-from lakefold_table.errors import InvalidError, OptionName
+from lakefold_table.errors import InvalidError, NotATableError, OptionName
 
 if TYPE_CHECKING:
     from lakefold_ingest.merge.key_numbers import KeyShare
@@ -62,15 +62,28 @@ class ApplyChanges(KeepsBadRows):
     def schema(self) -> pa.Schema | None:
         """The schema with which the table is created if it doesn't exist: that of the rows in the events.
 
-        None: the events are JSON without schemas, which doesn't say it. Raises `InvalidError` if a column is
-        missing, or messages have one that is refused.
+        Raises `InvalidError` if a column is missing, or messages have one that is refused, `NotATableError`
+        if the events are JSON without schemas.
         """
+        schema = self._schema
+        if schema is None:
+            message = "the table does not exist, and no schema of a message says which columns it has"
+            hint = (
+                "append rows first, or a frame without rows that has its columns: that creates the table. "
+                "Messages with schemas (value.converter.schemas.enable=true) create it by "
+                "lakefold.apply_changes and sink"
+            )
+            raise NotATableError(message, where=OptionName("envelope"), hint=hint)
+        return schema
+
+    @property
+    def _schema(self) -> pa.Schema | None:
         return new_columns(self.rows, self.format) if self._is_json else self._row_schema()
 
     @property
     def batch_columns(self) -> BatchColumns:
         """The columns of the rows in the events. Raises `InvalidError` if JSON doesn't say their types."""
-        schema = self.schema
+        schema = self._schema
         if schema is None:
             hint = (
                 "have the connector send schemas (value.converter.schemas.enable=true), give op, before and "

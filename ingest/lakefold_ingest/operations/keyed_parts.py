@@ -177,6 +177,7 @@ class KeyedParts(KeepsBadRows):
     returns what `MergeTask.run` returned for each: a part has all rows of the batch with some of its keys. It
     may end after a part that has a fault. `rows`: how many rows the parts have, None if that is not known.
     `changed`: hashes of the keys of the last build.
+    `first` returns the operation with its first rows, if these say which columns a new table has.
     """
 
     operation: KeyedOperation
@@ -185,11 +186,12 @@ class KeyedParts(KeepsBadRows):
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
     rows: int | None = None
     changed: list[NDArray[np.uint32]] = field(default_factory=list, compare=False)
+    first: Callable[[], KeyedOperation] | None = None
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema with which the table is created if it doesn't exist. None: it must exist."""
-        return self.operation.schema
+        return (self.operation if self.first is None else self.first()).schema
 
     @property
     def batch_columns(self) -> BatchColumns | None:

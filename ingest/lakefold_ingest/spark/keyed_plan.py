@@ -141,10 +141,10 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
     check_waits(settings)
     view = read_view(settings.table, settings.storage_options)
     operation = ApplyChanges(schema.empty_table(), format_, source=settings.bad_records_columns)
-    if view is None or settings.merge_schema:
+    if view is not None and settings.merge_schema:
         # Columns that the table lacks are added when the batch is committed.
-        _ = operation.schema if view is None else operation.batch_columns
-    else:
+        _ = operation.batch_columns
+    elif view is not None:
         operation.check(view.schema, view.uri)
     return _plan(settings, operation, view, key)
 

@@ -41,6 +41,8 @@ _NUMBERED: Final = pa.schema(
 )
 """What rows get before they are partitioned: for which of their keys they are there, its number, their order,
 and why they can't be read."""
+_FIRST_ROWS: Final = 1000
+"""Of how many rows the schemas are read if the table does not exist."""
 _ROW_BITS: Final = 40
 """A row's number is its index in its partition, with the partition's above these bits."""
 _MERGED: Final = pa.schema(
@@ -81,7 +83,10 @@ def in_tasks(frame: DataFrame, operation_of: Callable[[pa.Table], KeyedOperation
             for row in parts.collect()
         ]
 
-    return KeyedParts(operation_of(schema.empty_table()), run)
+    def first() -> KeyedOperation:
+        return operation_of(with_types(frame.limit(_FIRST_ROWS).toArrow(), schema))
+
+    return KeyedParts(operation_of(schema.empty_table()), run, first=first)
 
 
 def _number_rows(

@@ -244,12 +244,9 @@ class StartedBatch:
         """Builds the envelope and sends it, unless the table has the batch or there is nothing to change."""
         check_bad_records(self._settings)
         if view is None:
+            settings, operation = self._settings, self._operation
             view = open_or_create(
-                self._settings,
-                self.key,
-                lambda: self._operation.schema,
-                self._check,
-                refused_by=self._refused_by,
+                settings, self.key, lambda: operation.schema, self._check, refused_by=self._refused_by
             )
         later = view.folded_later(self.key) if self._refuses_older else None
         if later is not None:
@@ -515,7 +512,10 @@ def open_or_create(
         view = _read_view(settings, afresh=True)
     if view is not None:
         return view
-    schema = schema_of()
+    try:
+        schema = schema_of()
+    except NotATableError as error:
+        raise NotATableError(error.message, where=settings.table, hint=error.hint) from error
     if schema is None:
         hint = "append rows first: that creates the table"
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
