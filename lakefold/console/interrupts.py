@@ -5,6 +5,10 @@ and libraries catch what their own imports raise. Before the command line is loa
 nothing catches the exception, and Python prints a traceback. So the process ends at once at those two
 moments, and during an import the exception is delayed until no module is being imported.
 
+A verb that runs until it is stopped waits in the main thread, where Python runs the handlers of signals: a
+handler may not be run before the wait ends, or may wait for the lock that the wait has taken. So such a verb
+acts in a thread of its own, to which Python hands the signal's number at once.
+
 This module is loaded before all others of the command line, so it imports nothing that takes time.
 """
 
@@ -16,6 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
 
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -24,6 +29,9 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 _AGAIN_SECONDS: Final = 0.002
 _raised: list[int] = []
 """The signals that have raised an exception."""
+_wakeups: list[int] = []
+"""Where Python writes the numbers of signals, if it was set here."""
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _IMPORTS: Final = "<frozen importlib"
 """How the file names of Python's own import system begin."""
 
@@ -49,6 +57,37 @@ def raise_between_imports(number: signal.Signals) -> None:
     """
     if number != signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, _raise)
+
+
+def on_end(act: Callable[[], object]) -> None:
+    """Calls `act` in a thread of its own at each SIGTERM and SIGINT from now on, and nothing else happens.
+
+    Called again, only the new `act` counts.
+    """
+    from threading import Thread
+
+    numbers, end = os.pipe()
+    os.set_blocking(end, False)
+    before = signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+    if before in _wakeups:
+        # Its thread reads no more.
+        _wakeups.remove(before)
+        os.close(before)
+    _wakeups.append(end)
+    for number in _ENDS:
+        signal.signal(number, _left_to_the_thread)
+    Thread(target=_act_at_each, args=(numbers, act), name="signals", daemon=True).start()
+
+
+def _act_at_each(numbers: int, act: Callable[[], object]) -> None:
+    while received := os.read(numbers, 1):
+        if received[0] in _ENDS:
+            act()
+    os.close(numbers)
+
+
+def _left_to_the_thread(_: int, __: FrameType | None) -> None:
+    """Python hands on the numbers of signals that have a handler."""
 
 
 def raised_signal() -> int | None:

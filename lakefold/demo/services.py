@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 import lakefold
+from lakefold.console.interrupts import on_end
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,7 +63,7 @@ def main() -> None:
     """Runs the services until SIGTERM. Then each ends with the outcomes of all its rows."""
     given = _arguments()
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    on_end(stop.set)
     services = [Service(number) for number in range(SERVICES)]
     with given.progress.open("a") as progress, ThreadPoolExecutor(SERVICES) as pool:
 

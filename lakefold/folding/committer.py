@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import threading
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lakefold.console.http_port import open_port
+from lakefold.console.interrupts import on_end
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json
 from lakefold.console.settings import ALL, SHARED, Settings
@@ -21,8 +21,6 @@ from lakefold.errors import SettingError
 from lakefold_table.errors import GapError, OptionName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakefold_committer.observability.health import HealthServer
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.process.daemon import Committer, Options
@@ -119,8 +117,9 @@ def command(
         hint = "name the partitions, as in --partitions 0,1"
         raise SettingError(message, where="--until-caught-up", hint=hint)
     stopped = threading.Event()
+    stops = [stopped.set]
     # The imports take a moment, during which a signal may arrive.
-    _on_stop(stopped.set)
+    on_end(lambda: [stop() for stop in stops])
     from lakefold_committer.observability.gc_tuning import collect_seldom
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.tracing import tracing_from
@@ -132,11 +131,7 @@ def command(
     tracing = tracing_from(os.environ)
     committer = Committer(options, metrics, tracing)
 
-    def stop() -> None:
-        committer.stop()
-        stopped.set()
-
-    _on_stop(stop)
+    stops.append(committer.stop)
     if stopped.is_set():
         committer.stop()
     with ExitStack() as stack:
@@ -182,12 +177,6 @@ def _options(settings: Settings) -> Options:
 def _name(settings: Settings, hostname: str) -> str:
     """Returns how this process is named to people: its host, in Kubernetes its pod, and its HTTP port."""
     return f"{hostname}:{settings.http_port}" if settings.http_port else hostname
-
-
-def _on_stop(act: Callable[[], None]) -> None:
-    """Calls `act` on SIGTERM and SIGINT."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: act())
 
 
 def _health(settings: Settings, metrics: Metrics, committer: Committer, stack: ExitStack) -> HealthServer:

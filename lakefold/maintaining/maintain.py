@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.console.http_port import open_port
+from lakefold.console.interrupts import on_end
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import counted, print_json, print_line, table_text
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
@@ -99,8 +99,7 @@ def command(  # noqa: PLR0913 - click passes each option
     # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
     rewrites = engine_of(HERE if dry_run else engine, THREADS, for_any_format=not tables)
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    on_end(stopped.set)
     from lakefold_committer.observability.gc_tuning import collect_seldom
     from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
 
+from lakefold.console.interrupts import on_end
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.errors import SettingError
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 PORT: Final = 8081
-_ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 @verb(
@@ -57,20 +57,12 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
     It is served to this machine only, unless --host says otherwise; then set a token. It runs until SIGTERM
     or Ctrl-C.
     """
-    # They are blocked in all threads and waited for: a handler runs in this thread, and might not be reached
-    # if the signal comes while the wait begins.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-    try:
-        _serve(settings, host, port, token or settings.console_token, as_json=as_json)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(settings: Settings, host: str, port: int, token: str, *, as_json: bool) -> None:
-    """Serves the page until one of `_ENDS`, which are blocked."""
+    stopped = Event()
+    on_end(stopped.set)
     from lakefold.web.site import ConsoleSite
     from lakefold_committer.observability.web_server import WebServer
 
+    token = token or settings.console_token
     # A wrong setting of the brokers or topics is an error before the page is served.
     settings.kafka_config()
     settings.topics()
@@ -85,7 +77,7 @@ def _serve(settings: Settings, host: str, port: int, token: str, *, as_json: boo
             source = click.get_current_context().get_parameter_source("token")
             is_typed = source is ParameterSource.COMMANDLINE
             _print_address(host, server.port, token, as_json=as_json, shows_token=is_typed)
-            signal.sigwait(_ENDS)
+            stopped.wait()
 
 
 def _print_address(host: str, port: int, token: str, *, as_json: bool, shows_token: bool) -> None:
