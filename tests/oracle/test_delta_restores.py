@@ -344,7 +344,7 @@ def test_a_restore_while_old_versions_are_removed_keeps_its_files(
         return sizes(storage, paths)
 
     monkeypatch.setattr(LocalStorage, "sizes", restored_meanwhile)
-    cleaned = clean_up(source, range(4), dry_run=False)
+    cleaned = clean_up(source, range(4), lambda _: None)
     assert cleaned.versions
     assert [row["x"] for row in table.rows()] == [1, 2, 3]
     assert len(delta_rs_rows(table.path)) == 3

@@ -195,9 +195,16 @@ class ToyReader:
         del summary
         return True
 
-    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> NoReturn:
+    def clean_up(
+        self,
+        source: Source,
+        newest: int,
+        versions: Sequence[int],
+        *,
+        begin: Callable[[Sequence[int]], None] | None,
+    ) -> NoReturn:
         """See `ReaderFormat.clean_up`."""
-        del source, newest, versions, dry_run
+        del source, newest, versions, begin
         raise refused()
 
     def branch_root(self, branch: str) -> str:

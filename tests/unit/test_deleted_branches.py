@@ -461,7 +461,7 @@ def test_a_clone_that_was_published_late_keeps_the_files_that_it_uses(
 
     class Raced(MemoryStorage):
         def delete(self, path: str) -> None:
-            if path == versions_at(DEV).path(4):
+            if path == versions_at(DEV).path(3):
                 assert late.put(prepared)
             super().delete(path)
 

@@ -32,6 +32,7 @@ from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.version_mark import mark_of, mark_of_head
 from lakefold_table.versions.refs import Refs, UnknownRefError
+from lakefold_table.versions.version_removals import VersionRemovals
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
@@ -189,8 +190,19 @@ class Prefetcher:
         states: dict[tuple[str, int], State | None] = {}
         for root, number in numbers:
             versions = self._versions if not root else self._versions_of(root)
-            states[root, number] = None if versions is None else self._state(versions, number)
+            state = None if versions is None else self._state(versions, number)
+            expires = versions is not None and state is not None and self._expires(versions, state)
+            states[root, number] = None if expires else state
         return states
+
+    def _expires(self, versions: Versions, state: State) -> bool:
+        """Returns whether a clean-up removes a version."""
+        if self._format.refs is None or self._size_check is SizeCheck.NONE:
+            return False
+        uri = versions.storage.uri
+        main = above(uri, branch_root(state.branch))
+        storage = versions.storage if main == uri else self._storage(main)
+        return storage is not None and state.version in VersionRemovals(storage).begun(state.branch)
 
     def deleted(self, states: Mapping[tuple[str, int], State | None]) -> Mapping[str, Position]:
         """Returns those roots of others' `states` at which a branch was deleted, and by which entry."""
@@ -249,7 +261,13 @@ class Prefetcher:
             with suppress(LocationError):
                 named[name] = self._tag(refs, name)
         main = self._versions.storage.uri
-        versions = {target: self._mark(main, target) for target in targets if self._has_version(refs, target)}
+        removals = VersionRemovals(self._versions.storage)
+        begun = {branch: removals.begun(branch) for branch in {target.branch for target in targets}}
+        versions = {
+            target: self._mark(main, target)
+            for target in targets
+            if target.version not in begun[target.branch] and self._has_version(refs, target)
+        }
         branches = {target.branch: root_of(main, target.branch) for target in versions if target.branch}
         return KnownTags(named, versions, self._deleted(branches))
 

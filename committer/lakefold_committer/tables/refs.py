@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import uuid
+from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
@@ -12,16 +13,53 @@ from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
-from lakefold_table.uri import is_under
+from lakefold_table.tag_proposal import TagTarget
+from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.refs import Refs, UnknownRefError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from lakefold_committer.fold.fold import Folded
+    from lakefold_table.format import State
     from lakefold_table.storage.base import Storage
     from lakefold_table.tag_proposal import TagChange
 
 LOG = structlog.get_logger("lakefold.committer")
+
+
+class NeededVersions:
+    """Keeps clean-ups from versions that a committer tags, restores or branches off.
+
+    `storage`: the store of the branch that it folds. `roots`, `options`: as `TableWriter` has them.
+    """
+
+    def __init__(
+        self, storage: Storage, roots: Sequence[str] | None, options: Mapping[str, str] | None
+    ) -> None:
+        self._storage = storage
+        self._roots = roots
+        self._options = options
+        self._holder = str(uuid.uuid4())
+
+    def held(self, folded: Folded, states: Mapping[tuple[str, int], object]) -> AbstractContextManager[bool]:
+        """Keeps what a group needs until it is published, as `Refs.held` does, as far as it is of this table.
+
+        `states`: the older versions that were read for the fold, as in `Fetched`.
+        """
+        uri, after = self._storage.uri, folded.table.state
+        main = above(uri, branch_root(None if after is None else after.branch))
+        needed = {change.target for change in folded.tags if change.target is not None}
+        for (root, version), state in cast("Mapping[tuple[str, int], State | None]", states).items():
+            own = canonical(root) if root else uri
+            if state is not None and above(own, branch_root(state.branch)) == main:
+                needed.add(TagTarget(state.branch, version))
+        if not needed or not (main == uri or self._roots is None or is_under(main, self._roots)):
+            return nullcontext(enter_result=True)
+        storage = self._storage if main == uri else open_canonical(main, self._options)
+        versions = [(target.branch or None, target.version) for target in needed]
+        return Refs(storage).held(versions, self._holder)
 
 
 def write_tags(storage: Storage, changes: Iterable[TagChange], is_late: Callable[[], bool]) -> bool:

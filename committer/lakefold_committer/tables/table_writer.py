@@ -24,7 +24,7 @@ from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.absent_removals import AbsentRemovals, absent_removals
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.previews import NOTHING, Previews
-from lakefold_committer.tables.refs import record_branch, write_tags, write_tags_again
+from lakefold_committer.tables.refs import NeededVersions, record_branch, write_tags, write_tags_again
 from lakefold_committer.tables.requirements import answers_before, fetch, files_in
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.entry import Entry, Invalid, Outcome, Result
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat, NewFile, Publication
+    from lakefold_table.format import AnyFormat, Fetched, NewFile, Publication
     from lakefold_table.formats import Formats
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
@@ -69,14 +69,15 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group that is folded in memory. Its outcomes hold once its version is published.
+    """A group that is folded in memory, and what was read for that. Its outcomes hold once it is published.
 
-    `files`: the files of the table that the fold read because the entries name them.
+    `files`: those of the table that the entries name. `states`: older versions, as in `Fetched`.
     """
 
     group: tuple[Entry, ...]
     folded: Folded
-    files: Sequence[str] = ()
+    files: Sequence[str]
+    states: Mapping[tuple[str, int], object]
 
     @property
     def step(self) -> GroupResult:
@@ -128,6 +129,7 @@ class TableWriter:
         self._reported_below = 0
         self._is_branch_recorded = False
         self._kept_of_files: object = None
+        self._needs = NeededVersions(versions.storage, roots, storage_options)
         self.strays_removed = 0
         self.absent_removals: list[AbsentRemovals] = []
 
@@ -187,36 +189,36 @@ class TableWriter:
         self._state.send(WriterEvent.FOLD_BEGUN)
         self._ahead = self._ahead.reported_below(self._reported_below)
         with self._seen_dropped():
-            folded, files = self._folded(group)
+            folded, fetched = self._folded(group)
         group = group[: len(folded.outcomes)]
         self._ahead = folded.table
         if folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PREPARED)
         # The next group may be folded before these are written.
         self._prefetcher.remember(folded)
-        return Prepared(tuple(group), folded, files)
+        return Prepared(tuple(group), folded, files_in(fetched), fetched.states)
 
     def put(self, prepared: Prepared, sure: Callable[[], None] | None = None) -> bool:
         """Changes the tags and publishes what was prepared, in its order.
 
-        Returns False if another version has its number, or others changed a tag. `sure` waits for the
-        conditions under which the group counts. If it raises, nothing is published, and its error is raised.
-        If the group changes nothing, this checks that the next version doesn't exist: a refusal may only be
-        reported on the newest one. Raises `RetryError` if the store can't be reached: put the same again, or
-        fall back. Raises `StopError` if the table was dropped: open it again.
+        Returns False if another version has its number, or others changed a tag or remove what is needed.
+        `sure` waits for the conditions of the group, or raises: then nothing is published. If the group
+        changes nothing, the next version must not exist: a refusal may only be reported on the newest one.
+        Raises `RetryError` if the store can't be reached: put the same again, or fall back. Raises
+        `StopError` if the table was dropped: open it again.
         """
-        with self._seen_dropped():
-            return self._put(prepared, sure)
+        with self._seen_dropped(), self._needs.held(prepared.folded, prepared.states) as are_kept:
+            return are_kept and self._put(prepared, sure)
 
     def _put(self, prepared: Prepared, sure: Callable[[], None] | None) -> bool:
         publication, after, tags = prepared.folded.publication, prepared.folded.table, prepared.folded.tags
+        is_late = partial(self._is_next_published, after, prepared.folded.outcomes)
         if publication is None:
             if sure is not None:
                 sure()
             at = prepared.group[0].position
             # A table of another log was read again since, which is enough: its owner may always be quicker.
             is_read = self._reopened_at == at and misplaced(after.marks, at) is not None
-            is_late = partial(self._is_next_published, after, prepared.folded.outcomes)
             return is_read or (write_tags(self._versions.storage, tags, is_late) and not is_late())
         if _has_invalid(prepared.folded.outcomes):
             # An entry may be invalid because versions are missing here that its writer has read.
@@ -233,7 +235,6 @@ class TableWriter:
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
         if is_first and tags:
-            is_late = partial(self._is_next_published, after, prepared.folded.outcomes)
             write_tags_again(self._versions.storage, tags, is_late)
         self._record_branch(after)
         self._write_files_after(after)
@@ -290,8 +291,8 @@ class TableWriter:
             check_absent(self._format, uri, "", self._recovery, self._options, problem=error.message)
             raise
 
-    def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Sequence[str]]:
-        """Returns the result of the fold, and the files of the table that it read."""
+    def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Fetched]:
+        """Returns the result of the fold, and what was read for it."""
         if self._ahead.state is None:
             self._take_format(group[0])
             group = self._answerable(group)
@@ -313,7 +314,7 @@ class TableWriter:
             clock_us=time.time_ns() // 1000,
             last=self._last_committed(group[0]),
         )
-        return fold(self._format, self._ahead, group, fetched, terms), files_in(fetched)
+        return fold(self._format, self._ahead, group, fetched, terms), fetched
 
     def _last_committed(self, entry: Entry) -> Position | None:
         """Returns the last position that was committed to the entry's branch, if that no longer exists."""

@@ -20,18 +20,27 @@ from typing import TYPE_CHECKING, Final
 from lakefold_reader.opening import on_branch
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.cursor import Cursor
-from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.listing import numbers_of, unbroken_from
 from lakefold_reader.versions.start import EARLIEST, MAIN
 from lakefold_reader.versions.stray_files import oldest_of
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    NotATableError,
+    RetryError,
+    StopError,
+    VersionExpiredError,
+)
 from lakefold_table.ref_files import CONSUMER_TAG
 from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown
 from lakefold_table.versions.refs import Refs, UnknownRefError
+from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_reader.format.source import Source
+    from lakefold_table.storage.base import Storage
 
 FOLDER: Final = "_lakefold/consumers"
 TAG: Final = CONSUMER_TAG
@@ -81,6 +90,11 @@ class Consumers:
         self._storage = self._root.storage
         self._refs = Refs(self._storage)
         self._by = f"{socket.gethostname()}/{os.getpid()}"
+
+    @property
+    def main(self) -> Storage:
+        """The store of the main branch, which has what is stored beside the versions."""
+        return self._storage
 
     def all(self) -> list[Consumer]:
         """Returns the consumers of all branches, by name. Raises `DamagedError` if a file can't be read."""
@@ -149,15 +163,22 @@ class Consumers:
         return forks
 
     def begin(self, name: str, at: Cursor | None) -> Consumer:
-        """Creates a consumer of this branch at this cursor. Returns the existing one if it exists."""
+        """Creates a consumer of this branch at this cursor. Returns the existing one if it exists.
+
+        Raises `VersionExpiredError`, and creates none, if a clean-up removes versions that it needs.
+        """
         now = datetime.now(UTC)
         made = Consumer(name, at, self.branch, now, now, self._by)
+        kept = None if at is None else self._kept(made)
         try:
             stored = self._storage.put_if_absent(_path(name), [_encoded(made)]) is Put.STORED
         except DoubtfulPutError:
             stored = False
         if not stored and (existing := self.get(name)) != made:
             return existing
+        if not self._stays(made, kept):
+            self._storage.delete(_path(name))
+            raise self._expired(made)
         self._pin(made)
         return made
 
@@ -189,15 +210,18 @@ class Consumers:
             return self.get(consumer.name)
         if stored != consumer:
             raise self._moved(stored)
-        return self._put(replace(stored, at=at), etag)
+        return self._put(stored, etag, at)
 
     def set(self, name: str, at: Cursor | None) -> Consumer:
-        """Moves a consumer of this branch to another version, or creates it there. Raises as `commit`."""
+        """Moves a consumer of this branch to another version, or creates it there.
+
+        Raises as `commit` and `begin`.
+        """
         stored, etag = self._find_with_etag(name)
         if stored is None:
             return self.begin(name, at)
         self.check_branch(stored)
-        return self._put(replace(stored, at=at), etag)
+        return self._put(stored, etag, at)
 
     def drop(self, name: str) -> None:
         """Removes a consumer, even if it can't be read: clean-ups ignore it from now on.
@@ -219,17 +243,26 @@ class Consumers:
                 hint="name that branch, or choose another name",
             )
 
-    def _put(self, consumer: Consumer, etag: str) -> Consumer:
-        """Writes the consumer, then moves its tag: a tag that is behind keeps more than needed, never less.
+    def _put(self, consumer: Consumer, etag: str, at: Cursor | None) -> Consumer:
+        """Moves the consumer, then its tag: a tag that is behind keeps more than needed, never less.
 
-        Replaces only the object that was read, if the store supports that condition.
+        Replaces only the object that was read, if the store supports that condition. Moves a consumer that
+        went back to where it was if a clean-up removes what it would need, and raises `VersionExpiredError`.
+        What it needs if it goes on is kept for it since before.
         """
-        moved = replace(consumer, updated_at=datetime.now(UTC), by=self._by)
+        moved = replace(consumer, at=at, updated_at=datetime.now(UTC), by=self._by)
+        goes_back = moved.version < consumer.version
+        kept = None if at is None or not goes_back else self._kept(moved)
         if not self._replaced(moved, etag):
             stored = self.get(moved.name)
             if stored.updated_at == consumer.updated_at:
                 raise RetryError("the store's answer was lost", where=self._root.uri, hint="commit again")
             raise self._moved(stored)
+        if goes_back and not self._stays(moved, kept):
+            now, etag = self._find_with_etag(moved.name)
+            if now == moved:
+                self._replaced(consumer, etag)
+            raise self._expired(moved)
         self._pin(moved)
         return moved
 
@@ -265,16 +298,41 @@ class Consumers:
         """
         if not self._source.format.has_refs:
             return
-        versions = self._source.versions
+        kept = self._kept(consumer)
+        if kept is None:
+            self._unpin(consumer.name)
+            return
+        version, size = kept
+        metadata, branch = {"lakefold.consumer": consumer.name}, consumer.branch or None
+        self._refs.pin(TAG + consumer.name, version, branch=branch, size=size, metadata=metadata)
+
+    def _kept(self, consumer: Consumer) -> tuple[int, int] | None:
+        """Returns the first version that is kept for a consumer and its size, None if it is gone."""
         first = oldest_of(self._source) if consumer.at is None else consumer.version
-        for version in (first, first + 1):
-            size = self._source.storage.size(versions.path(version))
-            if size is not None:
-                metadata = {"lakefold.consumer": consumer.name}
-                branch = consumer.branch or None
-                self._refs.pin(TAG + consumer.name, version, branch=branch, size=size, metadata=metadata)
-                return
-        self._unpin(consumer.name)
+        sizes = ((each, self._source.versions.path(each)) for each in (first, first + 1))
+        stored = ((version, self._source.storage.size(path)) for version, path in sizes)
+        return next(((version, size) for version, size in stored if size is not None), None)
+
+    def _stays(self, consumer: Consumer, kept: tuple[int, int] | None) -> bool:
+        """Returns whether no clean-up removes what a consumer needs that is stored now.
+
+        `kept`: what could be kept for it before that. A consumer that begins with the whole content begins
+        with the versions that are left.
+        """
+        spares = VersionRemovals(self._storage).spares(
+            consumer.branch, lambda version: version >= consumer.version
+        )
+        return spares and (consumer.at is None or (kept is not None and self._kept(consumer) == kept))
+
+    def _expired(self, consumer: Consumer) -> VersionExpiredError:
+        begun = VersionRemovals(self._storage).begun(consumer.branch)
+        oldest = unbroken_from([number for number in numbers_of(self._source) if number not in begun])
+        return VersionExpiredError(
+            f"a clean-up removes versions that the consumer {consumer.name} would need",
+            oldest=oldest,
+            where=self._root.uri,
+            hint=f"begin at version {oldest} or later; if the clean-up was killed, another one ends it",
+        )
 
     def _unpin(self, name: str) -> None:
         with suppress(UnknownRefError):

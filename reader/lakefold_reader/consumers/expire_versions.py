@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import Consumer, Consumers
@@ -18,6 +19,7 @@ from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,15 +69,12 @@ def plan(
         raise InvalidError("an age can't be negative, and one version stays", hint="use --keep 1 or more")
     numbers = numbers_of(source)
     consumers = Consumers(source)
-    consumers_here = sorted(
-        (consumer for consumer in consumers.all() if consumer.branch == consumers.branch),
-        key=lambda consumer: consumer.version,
-    )
-    protected = consumers.tagged() | _forked(source, consumers, numbers)
+    begun = VersionRemovals(consumers.main).begun(consumers.branch)
+    consumers_here, needed, protected = _needed(source, consumers, numbers)
     old = _old(source, numbers[:-keep], _before(now(), older_than))
-    needed = min((consumer.version for consumer in consumers_here), default=numbers[-1])
+    needless = {number for number in old if number < needed and number not in protected}
     held = [consumer for consumer in consumers_here if old and consumer.version < old[-1]]
-    going = [number for number in old if number < needed and number not in protected]
+    going = [number for number in numbers[:-1] if number in begun or number in needless]
     kept = {
         POLICY: len(numbers) - len(old),
         CONSUMERS: sum(number >= needed for number in old),
@@ -87,13 +86,42 @@ def plan(
 def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned:
     """Removes the versions of a plan and the files that only they need; `dry_run`: only reports them.
 
-    Raises `RetryError` if the store fails midway; another call continues. Raises `VersionExpiredError` if
-    another client removes versions at the same time and a version that is needed here is gone.
+    The versions are announced first, and those that are needed since the plan was made stay. Raises
+    `RetryError` if the store fails midway; another call continues. Raises `VersionExpiredError` if
+    another client removes versions at the same time and a version that is needed here is gone, `InvalidError`
+    if the store allows no removal.
     """
     if not planned.versions:
         return Cleaned(0, 0, 0)
+    if dry_run:
+        return _cleaned(source, planned.newest, planned.versions, None)
+    consumers = Consumers(source)
+    versions = planned.versions
+    done = Cleaned(0, 0, 0)
+    while versions:
+        try:
+            done = _cleaned(source, planned.newest, versions, partial(_begin, source, consumers))
+            break
+        except _NeededError as needed:
+            versions = needed.others
+    VersionRemovals(consumers.main).end(consumers.branch, numbers_of(source))
+    return done
+
+
+class _NeededError(Exception):
+    """Some of the versions of a clean-up are needed by now. `others`: those that may be removed."""
+
+    def __init__(self, others: Sequence[int]) -> None:
+        super().__init__("some versions are needed by now")
+        self.others = others
+
+
+def _cleaned(
+    source: Source, newest: int, versions: Sequence[int], begin: Callable[[Sequence[int]], None] | None
+) -> Cleaned:
+    """Removes versions after `begin` was called with those that go; None: a dry run."""
     try:
-        return source.format.clean_up(source, planned.newest, planned.versions, dry_run=dry_run)
+        return source.format.clean_up(source, newest, versions, begin=begin)
     except FileNotFoundError as error:
         raise VersionExpiredError(
             f"another client removes old versions at the same time: {error}",
@@ -101,6 +129,41 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned
             where=source.uri,
             hint="run it again if versions are left",
         ) from error
+
+
+def _begin(source: Source, consumers: Consumers, versions: Sequence[int]) -> None:
+    """Announces versions and begins to remove them. Raises `_NeededError` if they don't all go any more.
+
+    What an earlier clean-up has begun to remove is announced already.
+    """
+    removals, branch = VersionRemovals(consumers.main), consumers.branch
+    begun = removals.begun(branch)
+    new = [version for version in versions if version not in begun]
+    if not new:
+        return
+    name = removals.announce(branch, new)
+    _, needed, protected = _needed(source, consumers, numbers_of(source))
+    going = [version for version in new if version < needed and version not in protected]
+    if going == new and removals.begin(name, branch, new):
+        return
+    removals.withdraw(name)
+    raise _NeededError([version for version in versions if version in begun or version in going])
+
+
+def _needed(
+    source: Source, consumers: Consumers, numbers: Sequence[int]
+) -> tuple[list[Consumer], int, frozenset[int]]:
+    """Returns the branch's consumers, the oldest version they need, and those that tags and branches need.
+
+    Tags are read before and after the branches: a committer tags a version until it has set another tag, or
+    made a branch, that needs it.
+    """
+    here = sorted(
+        (consumer for consumer in consumers.all() if consumer.branch == consumers.branch),
+        key=lambda consumer: consumer.version,
+    )
+    protected = consumers.tagged() | _forked(source, consumers, numbers) | consumers.tagged()
+    return here, min((consumer.version for consumer in here), default=numbers[-1]), protected
 
 
 def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:

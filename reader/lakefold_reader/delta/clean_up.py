@@ -27,7 +27,7 @@ from lakefold_table.delta.table_features.protocol_check import unknown_features
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_reader.format.source import Source
 
@@ -41,12 +41,16 @@ def keeps_old_versions(configuration: Mapping[str, str | None]) -> bool:
     return (configuration.get(LOG_CLEANUP) or "").strip().lower() == "false"
 
 
-def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+def clean_up(
+    source: Source, versions: Sequence[int], begin: Callable[[Sequence[int]], None] | None
+) -> Cleaned:
     """Removes those of these versions that nothing needs, data files first, then the log from its beginning.
 
-    Returns what was removed, or would be with `dry_run`: fewer versions if no checkpoint follows them. After
-    an interruption another call continues. Raises `InvalidError` if the table keeps old versions, or has
-    features that this release can't write: these may need files that this release doesn't know.
+    Returns what was removed: fewer versions if no checkpoint follows them. `begin` is called with these
+    before that; None: returns what would be removed. After an interruption another call continues.
+
+    Raises `InvalidError` if the table keeps old versions, or has features that this release can't write:
+    these may need files that this release doesn't know.
     """
     newest = source.versions.latest()
     state, snapshot = read_state(source, newest)
@@ -66,7 +70,8 @@ def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Clean
     sidecars = _sidecars_before(source, first, named)
     sized = source.storage.sizes([*data, *log, *sidecars])
     sizes = {path: size for path, size in sized.items() if size is not None}
-    if not dry_run:
+    if begin is not None:
+        begin(going)
         # A restore that was committed meanwhile has brought files back.
         later = _named(source, range(newest + 1, source.versions.latest() + 1))
         for path in (*(path for path in data if path not in later), *log):

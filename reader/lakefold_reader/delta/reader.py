@@ -15,7 +15,7 @@ from lakefold_table.delta.log_segment.names import FOLDER, detect
 from lakefold_table.delta.record_counts import record_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -112,12 +112,19 @@ class DeltaReader:
         del summary
         return True
 
-    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+    def clean_up(
+        self,
+        source: Source,
+        newest: int,
+        versions: Sequence[int],
+        *,
+        begin: Callable[[Sequence[int]], None] | None,
+    ) -> Cleaned:
         """See `ReaderFormat.clean_up`. The versions after the last checkpoint among them stay."""
         del newest
         from lakefold_reader.delta.clean_up import clean_up
 
-        return clean_up(source, versions, dry_run=dry_run)
+        return clean_up(source, versions, begin)
 
     def branch_root(self, branch: str) -> str:
         """Returns the main branch's root: Delta has no branches."""

@@ -384,8 +384,18 @@ class ReaderFormat(Protocol):
     def answers_filters(self, summary: VersionSummary) -> bool:
         """Returns whether a scan with a filter on values picks the rows that the filter would pick."""
 
-    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
-        """Removes these versions and the files that only they need."""
+    def clean_up(
+        self,
+        source: Source,
+        newest: int,
+        versions: Sequence[int],
+        *,
+        begin: Callable[[Sequence[int]], None] | None,
+    ) -> Cleaned:
+        """Removes these versions and the files that only they need.
+
+        `begin` is called with those that go before the first is removed, None: only reports them.
+        """
 
     def branch_root(self, branch: str) -> str:
         """Returns the folder of a branch, relative to the root of the main branch.

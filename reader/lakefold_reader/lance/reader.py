@@ -19,7 +19,7 @@ from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -86,11 +86,18 @@ class LanceReader:
         head = head_of(summary)
         return head is not None and head.data_format.version not in {"", LEGACY}
 
-    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+    def clean_up(
+        self,
+        source: Source,
+        newest: int,
+        versions: Sequence[int],
+        *,
+        begin: Callable[[Sequence[int]], None] | None,
+    ) -> Cleaned:
         """See `ReaderFormat.clean_up`."""
         from lakefold_reader.lance.scan.scan import Dataset
 
-        return Dataset(source, newest).clean_up(versions, dry_run=dry_run)
+        return Dataset(source, newest).clean_up(versions, begin)
 
     def branch_root(self, branch: str) -> str:
         """See `ReaderFormat.branch_root`."""

@@ -7,6 +7,7 @@ the same time, the later write counts, as with every Lance client. Creating a re
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,13 +21,14 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.ref_files import Branch, Tag
+from lakefold_table.ref_files import HELD_TAG, Branch, Tag
 from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, ReplacesKnown, Storage
+from lakefold_table.versions.version_removals import VersionRemovals
 from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from lakefold_table.version_names import Naming
 
@@ -77,6 +79,7 @@ class Refs:
         self._storage = storage
         self._now_ns = now_ns
         self._namings: dict[str, Naming] = {}
+        self._removals = VersionRemovals(storage)
 
     def tags(self) -> dict[str, Tag]:
         """Returns all tags by name. Raises `DamagedError` if a tag can't be read."""
@@ -167,7 +170,8 @@ class Refs:
         """Returns the tags and branches because of which a branch can't be deleted, as texts for people.
 
         Those are the tags that name a version of it, and the branches that were made from it. `unwritten`:
-        changes that count as written. Raises `DamagedError` if one of the other files can't be read.
+        changes that count as written. The tags of `held` don't count: what they are for does once it is
+        written. Raises `DamagedError` if one of the other files can't be read.
         """
         changed = unwritten or RefChanges()
         stored_tags = self._all(REFS.tags, REFS.tag_path, REFS.decode_tag, but=changed.tags)
@@ -176,7 +180,11 @@ class Refs:
         recorded = {name: each.parent for name, each in self.branches().items()}
         parents |= sorted({**recorded, **changed.branches}.items())
         return [
-            *(f"tag {name}" for name, named in sorted(tags.items()) if named == branch),
+            *(
+                f"tag {name}"
+                for name, named in sorted(tags.items())
+                if named == branch and not name.startswith(HELD_TAG)
+            ),
             *(f"branch {name}" for name, parent in parents.items() if parent == branch),
         ]
 
@@ -194,6 +202,29 @@ class Refs:
         except InvalidError:
             return False
         return self._stored_size(version, branch) is not None
+
+    @contextmanager
+    def held(self, versions: Collection[tuple[str | None, int]], holder: str) -> Iterator[bool]:
+        """Keeps versions, each with its branch, by tags of their own, until what needs them is written.
+
+        Yields False if one of them is gone or a clean-up removes it. `holder`: a text that no other process
+        uses. Raises `InvalidError` for an impossible name of a branch.
+        """
+        names = [f"{HELD_TAG}{holder}-{number}" for number in range(len(versions))]
+        try:
+            yield all(self._hold(*each) for each in zip(names, versions, strict=True))
+        finally:
+            for name in names:
+                self._storage.delete(REFS.tag_path(name))
+
+    def _hold(self, name: str, target: tuple[str | None, int]) -> bool:
+        branch, version = target
+        size = self._stored_size(version, branch)
+        if size is None:
+            return False
+        self.pin(name, version, branch=branch, size=size, metadata={})
+        stays = self._removals.spares(_branch_in_file(branch) or "", version.__eq__)
+        return stays and self._stored_size(version, branch) is not None
 
     def set_tag(
         self,

@@ -172,12 +172,14 @@ class Dataset:
         with translated_errors(self.uri):
             return list(opened.take_blobs(column, addresses=numbers))
 
-    def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+    def clean_up(self, versions: Sequence[int], begin: Callable[[Sequence[int]], None] | None) -> Cleaned:
         """Removes these versions, except tagged versions, and the files that only they need.
 
-        Returns what was removed, or would be with `dry_run`.
+        Returns what was removed. `begin` is called before that; None: returns what would be removed.
         """
-        opened = self._opened
+        opened, dry_run = self._opened, begin is None
+        if begin is not None:
+            begin(versions)
         act = opened.explain_cleanup_old_versions if dry_run else opened.cleanup_old_versions
         with translated_errors(self.uri):
             done = act(versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False)

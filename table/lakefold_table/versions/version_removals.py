@@ -1,0 +1,125 @@
+"""Versions that a clean-up is about to remove, so that no tag, branch or consumer is set on one meanwhile.
+
+A clean-up announces the versions in a file, reads again what needs versions, and begins: it stores a decision
+beside the announcement, only if none is stored yet. Who needs a version says so first, where a clean-up reads
+it, and looks for announcements then. An announcement without a decision it decides itself, against the
+clean-up, which has to begin anew. So one of the two always sees the other (decision 0118).
+
+A decision to remove holds for ever, since files may be gone already. If the clean-up was killed, the next one
+continues it. An announcement without a decision hinders nobody, however old it is.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.errors import DamagedError, RetryError
+from lakefold_table.roots import below
+from lakefold_table.storage.base import Storage, put_or_exists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+FOLDER: Final = "_lakefold/removals"
+DECISION: Final = ".decision"
+
+
+class VersionRemovals:
+    """The announcements of clean-ups. `storage`: the store of the main branch.
+
+    A branch is given by its name, empty for the main branch. Each method raises as the store does, and
+    `DamagedError` if it can't read an announcement.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def announce(self, branch: str, versions: Collection[int]) -> str:
+        """Announces that these versions may be removed. Returns the announcement's name.
+
+        Raises `InvalidError` if the store allows no removal: a decision that can't be carried out would
+        hinder others for ever.
+        """
+        name = str(uuid.uuid4())
+        self._storage.delete(f"{FOLDER}/{name}")
+        self._storage.put(f"{FOLDER}/{name}", [_encoded(branch, versions)])
+        return name
+
+    def begin(self, name: str, branch: str, versions: Collection[int]) -> bool:
+        """Decides that these versions are removed. Returns False if others decided that they stay."""
+        path = f"{FOLDER}/{name}"
+        # Who removes a decision has removed the announcement before.
+        return self._decide(name, branch, versions) == set(versions) and self._storage.size(path) is not None
+
+    def withdraw(self, name: str) -> None:
+        """Removes an announcement, and then what was decided: without the announcement it counts no more."""
+        self._storage.delete(f"{FOLDER}/{name}")
+        self._storage.delete(f"{FOLDER}/{name}{DECISION}")
+
+    def begun(self, branch: str) -> frozenset[int]:
+        """Returns the versions of a branch that are being removed, or were by a clean-up that was killed."""
+        decided = (self._read(name + DECISION) for name, _ in self._announced(branch))
+        return frozenset[int]().union(*(content[1] for content in decided if content is not None))
+
+    def spares(self, branch: str, needs: Callable[[int], bool]) -> bool:
+        """Returns whether no version of a branch that is needed is being removed, nor will be.
+
+        Call it after a clean-up that begins now can see what needs the versions, and look then whether these
+        exist: a clean-up may have ended.
+        """
+        return not any(
+            any(map(needs, versions)) and any(map(needs, self._decide(name, branch, ())))
+            for name, versions in self._announced(branch)
+        )
+
+    def end(self, branch: str, left: Collection[int]) -> None:
+        """Removes the announcements of a branch that name none of the versions that are left.
+
+        Another clean-up that has not begun yet has to announce its versions anew.
+        """
+        for name, _ in self._announced(branch):
+            if not self._decide(name, branch, ()).intersection(left):
+                self.withdraw(name)
+        for name in self._names():
+            # It was decided after the announcement was removed.
+            if name.endswith(DECISION) and self._read(name.removesuffix(DECISION)) is None:
+                self._storage.delete(f"{FOLDER}/{name}")
+
+    def _announced(self, branch: str) -> Iterator[tuple[str, frozenset[int]]]:
+        """Yields the names and versions of a branch's announcements."""
+        for name in self._names():
+            content = None if name.endswith(DECISION) else self._read(name)
+            if content is not None and content[0] == branch:
+                yield name, content[1]
+
+    def _names(self) -> list[str]:
+        return sorted(self._storage.names(FOLDER))
+
+    def _decide(self, name: str, branch: str, versions: Collection[int]) -> frozenset[int]:
+        """Decides which versions are removed, unless that is decided. Returns what holds."""
+        path = f"{FOLDER}/{name}{DECISION}"
+        put_or_exists(self._storage, path, [_encoded(branch, versions)])
+        decided = self._read(name + DECISION)
+        if decided is None and self._read(name) is not None:
+            message, hint = "the store's answer was lost", "try again"
+            raise RetryError(message, where=below(self._storage.uri, path), hint=hint)
+        # Without its announcement the clean-up has ended.
+        return frozenset() if decided is None else decided[1]
+
+    def _read(self, name: str) -> tuple[str, frozenset[int]] | None:
+        """Returns the branch and the versions in a file, None if it doesn't exist."""
+        path = f"{FOLDER}/{name}"
+        try:
+            content = json.loads(self._storage.get(path))
+            return str(content["branch"]), frozenset(map(int, content["versions"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            message, hint = "the file of a clean-up can't be read", "remove it, and clean up again"
+            raise DamagedError(message, where=below(self._storage.uri, path), hint=hint) from error
+
+
+def _encoded(branch: str, versions: Collection[int]) -> bytes:
+    return json.dumps({"branch": branch, "versions": sorted(versions)}).encode()
