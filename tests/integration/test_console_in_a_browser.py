@@ -217,6 +217,33 @@ def test_a_page_follows_branches_tags_and_consumers_while_the_log_is_quiet(
     until(lambda: "nightly: up to date" in browser.text(), "the progress of the consumer", seconds=120)
 
 
+HOLDS_VERSIONS = """(() => {
+  const asked = window.fetch;
+  window.held = [];
+  window.fetch = (url, ...rest) => (String(url).includes("/api/versions")
+    ? new Promise((go) => window.held.push(() => go(asked(url, ...rest)))) : asked(url, ...rest));
+})()"""
+
+
+def test_the_number_of_the_newest_version_is_not_ahead_of_the_list(
+    browser: Browser, served: tuple[OwnLog, CommitterProcess], tmp_path: Path
+) -> None:
+    _, committer = served
+    dataset = pylance.write_dataset(pa.table({"id": [1]}), tmp_path / "steps")
+    uri = quote(canonical(tmp_path / "steps"), safe="")
+    browser.open(f"http://127.0.0.1:{committer.http_port}/#/table?uri={uri}")
+    tile = "document.querySelector('main .cards .value').innerText"
+    newest = "document.querySelector('main tbody td')?.innerText"
+    until(lambda: browser.value(newest) == "1", "the first version", seconds=120)
+    browser.value(HOLDS_VERSIONS)
+    pylance.write_dataset(pa.table({"id": [2]}), dataset, mode="append")
+    until(lambda: browser.value("window.held.length"), "the question for the list", seconds=120)
+    assert browser.value(tile) == browser.value(newest) == "1"
+    browser.value("window.held.splice(0).forEach((each) => each())")
+    until(lambda: browser.value(newest) == "2", "the new version", seconds=120)
+    assert browser.value(tile) == "2"
+
+
 def test_ten_thousand_tables_and_a_hundred_thousand_versions_stay_usable(
     browser: Browser, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:

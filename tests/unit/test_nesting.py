@@ -142,7 +142,7 @@ def test_a_writer_creates_no_table_that_is_called_like_a_part(tmp_path: Path) ->
     kafka, topics = KafkaConfig("127.0.0.1:1"), Topics("a", "b", "c")
     settings = WriteSettings(table=f"file://{tmp_path}/_delta_log", kafka=kafka, topics=topics)
     with pytest.raises(InvalidError, match="is the name of a part of a table"):
-        open_or_create(settings, Key("app", 1), pa.schema([("a", pa.int64())]))
+        open_or_create(settings, Key("app", 1), lambda: pa.schema([("a", pa.int64())]))
     assert [*tmp_path.iterdir()] == []
 
 

@@ -137,15 +137,17 @@ async function table(parameters, number) {
     const text = JSON.stringify(current);
     // What has the focus stays if nothing has changed.
     if (text === seen) return;
+    const shownBranch = current.branches.find((each) => each.name === branch);
+    const newestOf = branch ? (shownBranch ? shownBranch.version : null) : current.version;
+    const from = last === undefined ? newestOf : last;
+    const page = listed === newestOf ? null : await fetched("versions", { uri, branch, ...(from === null ? {} : { last: from }) });
+    if (shown.number !== number) return;
+    // The figures and the list are shown together, and are of the same version.
     if (!head.isConnected) main.replaceChildren(head, ...parts);
     head.replaceChildren(...views.tableHead(current).filter(Boolean));
     refs.replaceChildren(views.graph(current, uri));
     readers.replaceChildren(views.consumers(current));
-    const shownBranch = current.branches.find((each) => each.name === branch);
-    const newestOf = branch ? (shownBranch ? shownBranch.version : null) : current.version;
-    if (listed !== newestOf) {
-      const page = await fetched("versions", { uri, branch, ...(last === undefined ? {} : { last }) });
-      if (shown.number !== number) return;
+    if (page) {
       history.replaceChildren(views.versions(page, uri, branch));
       older.disabled = page.older === null || page.older < 0;
       older.onclick = () => { location.hash = address("table", { uri, branch, last: page.older }); };
