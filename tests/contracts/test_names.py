@@ -57,6 +57,7 @@ VERBS = {
     "tag": f"TABLE NAME {STORE} --version --tag --as-of --delete",
     "branch": f"TABLE NAME {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
     "restore": f"TABLE {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
+    "forget": f"TABLE APP_ID {KAFKA} {TOPICS} {STORE} --branch --dry-run --yes --wait",
     "consumers": f"TABLE {STORE} --set --drop --branch",
     "cleanup": f"TABLE {STORE} --older-than --keep --dry-run --branch",
     "compact": f"TABLE {KAFKA} {TOPICS} {STORE} --branch --by-policy --threads --wait --engine --dry-run",
