@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOMENTS: Final = 24
 """More lines than the beginning of a wait has."""
 PROGRAM: Final = """
-import os, signal, sys, threading, time
+import os, select, signal, sys, threading
 import lakefold.folding.committer, lakefold.maintaining.maintain, lakefold.web.console_verb, lakefold.web.site
 import lakefold_committer.process.daemon, lakefold_maintenance.scheduling.maintainer
 from lakefold import cli
@@ -56,15 +56,13 @@ def ended(number, line):
     if child == 0:
         sys.settrace(Signalled(number, line).frame)
         cli.main()
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "missed"
+    process = os.pidfd_open(child)
+    has_ended, _, _ = select.select([process], [], [], SECONDS)
+    os.close(process)
+    if not has_ended:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) if has_ended else "missed"
 
 
 for line in range(1, MOMENTS + 1):

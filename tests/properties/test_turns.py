@@ -72,7 +72,7 @@ def test_other_bytes_are_no_turn_or_any_turn(data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(TURNS, st.booleans(), st.floats(0, 5))), TURNS, st.data())
-def test_nobody_waits_for_others_keys_for_ever_or_behind_itself(
+def test_no_batch_waits_for_other_keys_for_ever_or_behind_itself(
     events: list[tuple[Turn, bool, float]], fresh: Turn, data: st.DataObject
 ) -> None:
     turns, now, refused = Turns(), 0.0, dict[bytes, Turn]()
@@ -83,13 +83,13 @@ def test_nobody_waits_for_others_keys_for_ever_or_behind_itself(
         if is_refused:
             refused[turn.batch] = turn
     if refused:
-        # Somebody's turn it is: of those that were refused, the first waits for nobody.
+        # Of the batches that were refused, the first waits for none.
         assert any(turns.wait_until(turn, now) is None for turn in refused.values())
     for turn in [*refused.values(), fresh]:
         others = [each for each in refused.values() if each.batch != turn.batch]
         if not any(each.meets(turn) for each in others):
             assert turns.wait_until(turn, now) is None
-    # If nobody comes again, as all have died, each wait ends.
+    # If no batch comes again, as all writers have died, each wait ends.
     waiting = data.draw(st.sampled_from([*refused.values(), fresh]))
     ends = 0
     while (until := turns.wait_until(waiting, now)) is not None:

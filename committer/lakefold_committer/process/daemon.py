@@ -86,7 +86,7 @@ class Options:
     long work that has an end may make no progress because brokers or stores don't answer.
     `transaction_files`: whether each version's transaction is written to a file of its own as well.
     `manifest_bytes_per_second`, `manifest_max_wait_s`: see `ManifestLimits`. `name`: of the process, for
-    people. `roots_are_chosen`: whether somebody named the roots; else they are the folder of the process.
+    people. `roots_are_chosen`: whether a setting names the roots; else they are the folder of the process.
     """
 
     kafka: KafkaConfig

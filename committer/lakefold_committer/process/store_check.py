@@ -83,7 +83,7 @@ class Roots:
         """Compares the roots with those of the members of `group`.
 
         Other roots are logged as a warning: they may be changing, one committer after another. Raises
-        `InvalidError` if nobody chose these roots (`are_chosen`), and as `group_members`.
+        `InvalidError` if these roots are the default (not `are_chosen`), and as `group_members`.
         """
         others = [each for each in group_members(admin, group) if each.client_id.startswith(_CLIENT)]
         other = next((each for each in others if each.client_id != self.client_id), None)

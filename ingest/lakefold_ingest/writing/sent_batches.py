@@ -102,7 +102,7 @@ class TableWaiter:
     is_blind: bool = False
 
     def await_turn(self, turn: Callable[[], Turn], timeout_s: float) -> float:
-        """See `OutcomeWaiter.await_turn`. If no broker answers, it is nobody's turn."""
+        """See `OutcomeWaiter.await_turn`. Waits no longer if no broker answers."""
         self.enter()
         try:
             return self.outcomes.await_turn(turn, timeout_s)

@@ -167,5 +167,5 @@ class Turns:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits for a turn."""
+        """Whether no batch waits for a turn."""
         return not self._refused

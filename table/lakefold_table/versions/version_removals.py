@@ -6,7 +6,7 @@ it, and looks for announcements then. An announcement without a decision it deci
 clean-up, which has to begin anew. So one of the two always sees the other (decision 0118).
 
 A decision to remove holds for ever, since files may be gone already. If the clean-up was killed, the next one
-continues it. An announcement without a decision hinders nobody, however old it is.
+continues it. An announcement without a decision refuses nothing, however old it is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class VersionRemovals:
         """Announces that these versions may be removed. Returns the announcement's name.
 
         Raises `InvalidError` if the store allows no removal: a decision that can't be carried out would
-        hinder others for ever.
+        refuse these versions for ever.
         """
         name = str(uuid.uuid4())
         self._storage.delete(f"{FOLDER}/{name}")
