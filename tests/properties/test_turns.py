@@ -99,6 +99,16 @@ def test_no_batch_waits_for_other_keys_for_ever_or_behind_itself(
     assert now <= sum(seconds for *_, seconds in events) + sum(turn.patience_s for turn, *_ in events)
 
 
+def test_a_batch_that_waits_itself_is_waited_for_until_its_turn_has_ended() -> None:
+    turns = Turns()
+    hear(turns, Turn(name(2), frozenset({0}), build_s=1.0), 0.0)
+    hear(turns, Turn(name(0), frozenset({0, 1})), 0.0)
+    waiting = Turn(name(1), frozenset({1}))
+    assert turns.wait_until(waiting, 0.0) == 6.0
+    assert turns.wait_until(waiting, 6.0) == 8.0
+    assert turns.wait_until(waiting, 8.0) is None
+
+
 def test_those_who_meet_go_by_the_order_of_their_first_refusals() -> None:
     turns, (first, second, third) = Turns(), (Turn(name(n), frozenset({n, n + 1})) for n in range(3))
     hear(turns, first, 0.0)

@@ -142,14 +142,18 @@ class Turns:
             self._refused[turn.batch] = _Refused(turn, now, before)
 
     def wait_until(self, turn: Turn, now: float) -> float | None:
-        """Returns until when a proposal has to wait at most, for those refused before it that it meets.
+        """Returns when to ask again, later than `now`, if a proposal waits for those refused before it.
 
-        Returns None if it has not to wait. What is heard meanwhile may end the wait.
+        Returns None if it meets none of them. What is heard meanwhile may end the wait.
         """
         for name in [name for name, each in self._refused.items() if not each.before and each.ends_at <= now]:
             if name != turn.batch:
                 self._end(name, now)
-        return max((each.ends_at for each in self._before(turn.batch) if each.turn.meets(turn)), default=None)
+        earlier = list(self._before(turn.batch))
+        # A proposal that waits itself has no turn yet, so it is asked again once the next turn has ended.
+        next_end = min((each.ends_at for each in earlier if not each.before), default=now)
+        ends = (next_end if each.before else each.ends_at for each in earlier if each.turn.meets(turn))
+        return max(ends, default=None)
 
     def _before(self, batch: bytes) -> Iterator[_Refused]:
         for name, each in self._refused.items():
