@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import lance
 import pyarrow as pa
 
-from lakefold_ingest.formats import read_view
+from lakefold_ingest.formats import format_of, read_view
 from lakefold_ingest.merge.lance.read_version import LanceRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing.settings import WriteSettings
@@ -75,10 +75,20 @@ class Folding:
         assert view is not None
         return view
 
-    def build(self, operation: Operation, key: Key | None = None, **changes: int) -> Envelope | None:
-        """The envelope of a batch on the newest version."""
+    def build(
+        self,
+        operation: Operation,
+        key: Key | None = None,
+        *,
+        again: bool = False,
+        **changes: Any,  # noqa: ANN401 - the test names the field
+    ) -> Envelope | None:
+        """The envelope of a batch on the newest version. `again`: its first proposal was refused."""
         key = key or Key("app", next(self.batches))
-        return operation.build(self.view(), key, self.settings(**changes))
+        envelope = operation.build(self.view(), key, self.settings(**changes))
+        if envelope is not None and again:
+            format_of(envelope).built_again(envelope)
+        return envelope
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
         """What becomes of envelopes that are folded as a group."""
@@ -86,7 +96,7 @@ class Folding:
         self.offset += len(envelopes)
         return results
 
-    def put(self, operation: Operation, key: Key | None = None, **changes: int) -> Committed | None:
+    def put(self, operation: Operation, key: Key | None = None, **changes: Any) -> Committed | None:  # noqa: ANN401 - as above
         """Builds a batch and folds it. Returns None if nothing had to change."""
         envelope = self.build(operation, key, **changes)
         if envelope is None:
@@ -95,8 +105,9 @@ class Folding:
         assert isinstance(result, Committed), result
         return result
 
-    def refused(self, envelope: Envelope) -> Rejected:
+    def refused(self, envelope: Envelope | None) -> Rejected:
         """The refusal of an envelope, which may be built again."""
+        assert envelope is not None
         (result,) = self.fold(envelope)
         assert isinstance(result, Rejected), result
         assert result.conflict.retryable

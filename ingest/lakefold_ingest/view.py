@@ -59,7 +59,7 @@ class TableSettings:
     can't be written; empty: such rows fail their batch. `bad_records_columns`: the columns of the batch that
     only those rows keep. `stable_row_ids`: rows of a new table keep their ids
     when they are moved. `data_storage_version`: that of Lance's data files. `partition_by`: the partition
-    columns of a new table. `table_properties`: the properties of a new Delta table.
+    columns of a new table. `table_properties`: the properties of a new table.
     """
 
     table: str
@@ -117,6 +117,11 @@ class View(ABC):
     @abstractmethod
     def nothing(self, key: Key) -> Envelope:
         """Returns a proposal that changes nothing, so that its key is folded. It conflicts with no other."""
+
+    def takes_property(self, name: str) -> bool:
+        """Returns whether a write may give this property to a table of this format that it creates."""
+        del name
+        return self.has_properties
 
     def partition_columns(self) -> tuple[str, ...]:
         """Returns the names of the columns by which the table's files are partitioned."""

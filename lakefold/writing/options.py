@@ -80,7 +80,8 @@ class WriteOptions(SinkOptions, total=False):
     they fail their batch. `bad_records_columns`: columns of the rows that go to that table alone, as Kafka's
     topic, partition and offset. `format`: "lance" or "delta", if the table is created (by default Lance); a
     table of another format is refused. `partition_by`: the partition columns of a Delta table that is
-    created. `table_properties`: its properties, such as {"delta.enableDeletionVectors": True}.
+    created. `table_properties`: its properties, such as {"delta.enableDeletionVectors": True}. A Lance table
+    has one, {"lakefold.isolation": "serializable"}.
     `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
     are held in memory for that.
     """

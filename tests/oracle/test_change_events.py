@@ -169,7 +169,7 @@ def test_columns_that_no_message_has_keep_their_values(folding: Folding, *, with
     ]
     # A message that can't be read has no effect on the others, and neither have those without a row.
     bad = ApplyChanges(messages("{no", change_of("d", None), change_of("u", {"id": 2, "at": 7})), MESSAGES)
-    folding.put(bad, bad_records="file:///bad")  # type: ignore[arg-type]  # the only text among numbers
+    folding.put(bad, bad_records="file:///bad")
     assert folding.rows()[1] == {"id": 2, "name": "b", "at": 7}
     # If one of the messages has a column, the others have no value for it.
     put(folding, messages(change_of("u", {"id": 2}), change_of("u", {"id": 3, "name": "C"})), MESSAGES)

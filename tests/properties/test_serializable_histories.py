@@ -9,12 +9,14 @@ read.
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, NamedTuple
 
+import lance
 import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -31,19 +33,25 @@ from lakefold_ingest.merge.clauses import (
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
-from lakefold_ingest.operations.replace import ReplaceDelta
+from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_table.entry import Committed, Rejected
+from lakefold_protos.lance.file_pb2 import Schema
+from lakefold_table.entry import Committed, Outcome, Rejected
+from lakefold_table.lance.isolation import ISOLATION
+from lakefold_table.position import Position
 from tests.delta_merging import FEED, VECTORS, DeltaFolding
+from tests.merging import Folding
 from tests.oracle.delta_maintenance import DeltaWorld
+from tests.oracle.test_compacting import LOG, FoldingLog, compaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_ingest.writing.operation import Operation
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Result
 
 WRITERS = 3
 IDS = st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)
@@ -112,12 +120,13 @@ class Pending:
 
 
 class SerializableHistories(RuleBasedStateMachine):
-    """A table, and several writers."""
+    """A table, and several writers. A subclass knows the table's format."""
+
+    folding: DeltaFolding | Folding
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(mkdtemp())
-        self.folding = DeltaFolding(self.folder / "t")
         self.model: Rows = []
         self.pending: list[Pending | None] = [None] * WRITERS
         self.count = 0
@@ -125,12 +134,13 @@ class SerializableHistories(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
-    @initialize(vectors=st.booleans(), feed=st.booleans(), ids=IDS)
-    def begin(self, ids: list[int], *, vectors: bool, feed: bool) -> None:
-        chosen = (VECTORS if vectors else {}) | (FEED if feed else {}) | SERIALIZABLE
-        self.model = [Row(number, number, 0) for number in ids]
-        self.folding.create(table_of([]).schema, chosen)
-        self.folding.append(table_of(self.model), max_rows_per_file=2)
+    @abstractmethod
+    def replacement(self, rows: pa.Table, where: str) -> ReplaceDelta | ReplaceWhere:
+        """The operation that replaces the rows for which `where` holds."""
+
+    @abstractmethod
+    def compact(self, before: Callable[[Envelope], object]) -> None:
+        """Compacts the table. `before`: what others do before each proposal."""
 
     @rule(writer=st.integers(0, WRITERS - 1), ids=IDS)
     def appends(self, writer: int, ids: list[int]) -> None:
@@ -176,11 +186,7 @@ class SerializableHistories(RuleBasedStateMachine):
     @rule(writer=st.integers(0, WRITERS - 1), ids=IDS, limit=st.integers(0, 8))
     def replaces_where(self, writer: int, ids: list[int], limit: int) -> None:
         new = [row._replace(v=0) for row in self._new(ids)]
-        view = self.folding.view()
-        target = view.target(table_of(new).schema, self.folding.settings())
-        files = list(target.write(table_of(new).to_batches()))
-        operation = ReplaceDelta(files, view.metadata.schema_text, f"v < {limit}")  # type: ignore[attr-defined] # of Delta
-        self._build(writer, operation, partial(replaced, new, limit))
+        self._build(writer, self.replacement(table_of(new), f"v < {limit}"), partial(replaced, new, limit))
 
     @rule(writer=st.integers(0, WRITERS - 1))
     def folds(self, writer: int) -> None:
@@ -194,20 +200,20 @@ class SerializableHistories(RuleBasedStateMachine):
     def compacts(self, order: list[int], count: int) -> None:
         """A compaction, and writers whose batches are folded after it has read and before it is folded."""
         self.count += 1
-        world = DeltaWorld(self.folding.path, lambda _: self._fold(order[:count]), logs=10000 * self.count)
-        world.compaction().run(full=True)
+        self.compact(lambda _: self._fold(order[:count]))
 
     @invariant()
     def the_table_is_as_if_one_batch_had_come_after_another(self) -> None:
-        if self.folding.offset:
+        if self.count:
             read = lakefold.open(self.folding.path).to_arrow().select(list(Row._fields)).to_pylist()
             assert sorted(Row(**row) for row in read) == sorted(self.model)
 
     def _fold(self, writers: list[int]) -> None:
         waiting = [(writer, batch) for writer in writers if (batch := self.pending[writer]) is not None]
-        if not waiting:
-            return
-        results = self.folding.fold(*(batch.envelope for _, batch in waiting))
+        results: list[Result] = []
+        while len(results) < len(waiting):
+            # A group ends where a batch can't share the version of those before it.
+            results += self.folding.fold(*(batch.envelope for _, batch in waiting[len(results) :]))
         for (writer, batch), result in zip(waiting, results, strict=True):
             self.pending[writer] = None
             if isinstance(result, Committed):
@@ -217,7 +223,7 @@ class SerializableHistories(RuleBasedStateMachine):
                 assert result.conflict.retryable, result
         for (writer, batch), result in zip(waiting, results, strict=True):
             is_refused = isinstance(result, Rejected)
-            if is_refused and not isinstance(batch.operation, ReplaceDelta):
+            if is_refused and not isinstance(batch.operation, ReplaceDelta | ReplaceWhere):
                 self._build(writer, batch.operation, batch.effect, batch.key)
 
     def _build(
@@ -239,5 +245,67 @@ class SerializableHistories(RuleBasedStateMachine):
         return [Row(number, (self.count + number) % 10, self.count % 4) for number in ids]
 
 
-TestSerializableHistories = SerializableHistories.TestCase
-TestSerializableHistories.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+class DeltaHistories(SerializableHistories):
+    """A Delta table."""
+
+    folding: DeltaFolding
+
+    @initialize(vectors=st.booleans(), feed=st.booleans(), ids=IDS)
+    def begin(self, ids: list[int], *, vectors: bool, feed: bool) -> None:
+        chosen = (VECTORS if vectors else {}) | (FEED if feed else {}) | SERIALIZABLE
+        self.model = [Row(number, number, 0) for number in ids]
+        self.folding = DeltaFolding(self.folder / "t")
+        self.folding.create(table_of([]).schema, chosen)
+        self.folding.append(table_of(self.model), max_rows_per_file=2)
+
+    def replacement(self, rows: pa.Table, where: str) -> ReplaceDelta:
+        view = self.folding.view()
+        files = list(view.target(rows.schema, self.folding.settings()).write(rows.to_batches()))
+        return ReplaceDelta(files, view.metadata.schema_text, where)  # type: ignore[attr-defined] # of Delta
+
+    def compact(self, before: Callable[[Envelope], object]) -> None:
+        world = DeltaWorld(self.folding.path, before, logs=10000 * self.count)
+        world.compaction().run(full=True)
+
+
+@dataclass(kw_only=True)
+class HistoryLog(FoldingLog):
+    """The log of a history, to which a compaction sends its proposals as well."""
+
+    folding: Folding
+
+    def ask(self, envelope: Envelope) -> Outcome:
+        self.before(envelope)
+        (result,) = self.folding.fold(envelope)
+        return Outcome(Position(LOG, self.folding.offset, "t"), envelope.table, result, envelope.lance.uuid)
+
+
+class LanceHistories(SerializableHistories):
+    """A Lance table."""
+
+    folding: Folding
+
+    @initialize(stable=st.booleans(), ids=IDS)
+    def begin(self, ids: list[int], *, stable: bool) -> None:
+        self.model = [Row(number, number, 0) for number in ids]
+        self.folding = Folding(self.folder / "t")
+        dataset = lance.write_dataset(
+            table_of(self.model), str(self.folding.path), max_rows_per_file=2, enable_stable_row_ids=stable
+        )
+        dataset.update_config({ISOLATION: "serializable"})
+
+    def replacement(self, rows: pa.Table, where: str) -> ReplaceWhere:
+        view = self.folding.view()
+        files = list(view.target(rows.schema, self.folding.settings()).write(rows.to_batches()))
+        return ReplaceWhere(files, Schema(fields=view.fields), where)  # type: ignore[attr-defined] # of Lance
+
+    def compact(self, before: Callable[[Envelope], object]) -> None:
+        compaction(self.folding.path, HistoryLog(self.folding.path, before, folding=self.folding)).run(
+            full=True
+        )
+
+
+TestDeltaHistories = DeltaHistories.TestCase
+TestLanceHistories = LanceHistories.TestCase
+TestDeltaHistories.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLanceHistories.settings = TestDeltaHistories.settings

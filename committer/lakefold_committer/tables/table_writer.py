@@ -234,9 +234,8 @@ class TableWriter:
         is_first = self._state.state is WriterState.ANNOUNCING
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
-        if is_first and self._format.refs is not None:
+        if is_first and tags:
             write_tags_again(self._versions.storage, tags, is_late)
-            self._needs.remove_ended(after)
         self._record_branch(after)
         self._write_files_after(after)
         return True
@@ -475,9 +474,11 @@ class TableWriter:
                 raise
             if published is not Published.UNKNOWN:
                 return published
-        message = f"version {publication.version} was put {UNKNOWN_PUTS} times without an answer"
-        hint = "check the store; the same version is put again"
-        raise RetryError(message, where=self._ahead.uri, hint=hint)
+        raise RetryError(
+            f"version {publication.version} was put {UNKNOWN_PUTS} times without an answer",
+            where=self._ahead.uri,
+            hint="check the store; the same version is put again",
+        )
 
     @contextmanager
     def _seen_dropped(self) -> Iterator[None]:

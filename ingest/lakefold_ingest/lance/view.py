@@ -15,6 +15,7 @@ from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_order import check_order
 from lakefold_ingest.view import TableSettings, View, not_in_format
+from lakefold_table.lance.isolation import ISOLATION
 from lakefold_table.lance.proposal import APPEND, content_text
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
 from lakefold_table.lance.schemas.schema import TOP
@@ -50,6 +51,10 @@ class LanceView(View):
                 chosen.add(field.id)
                 ids.append(field.id)
         return tuple(ids)
+
+    def takes_property(self, name: str) -> bool:
+        """See `View.takes_property`: the level is one."""
+        return name == ISOLATION
 
     def target(self, columns: pa.Schema, settings: TableSettings) -> FragmentTarget:
         """See `View.target`."""

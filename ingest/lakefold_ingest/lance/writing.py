@@ -16,6 +16,7 @@ from lakefold_reader.lance.versions import head_of
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
+from lakefold_table.lance.isolation import ISOLATION
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import file_version
@@ -65,9 +66,11 @@ class LanceWriting:
         if settings.partition_by:
             hint = 'leave it out, or give format="delta"'
             raise InvalidError("Lance tables have no partitions", where=OptionName("partition_by"), hint=hint)
-        if settings.table_properties:
-            names, hint = ", ".join(settings.table_properties), 'leave them out, or give format="delta"'
-            raise InvalidError("Lance tables have no such properties", where=names, hint=hint)
+        if other := settings.table_properties.keys() - {ISOLATION}:
+            hint = f'leave them out, or give format="delta"; Lance tables have {ISOLATION}'
+            raise InvalidError(
+                "Lance tables have no such properties", where=", ".join(sorted(other)), hint=hint
+            )
         options = CreateOptions(
             stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
         )
@@ -76,7 +79,9 @@ class LanceWriting:
         fields = schema_from_arrow(schema, version)
         # Else the table would be created, and then no row could be written.
         fit(schema, schema_to_arrow(fields.fields, fields.metadata), settings.table)
-        return creation(settings.table, key.app_id or key.own_uuid, fields, options)
+        envelope = creation(settings.table, key.app_id or key.own_uuid, fields, options)
+        envelope.lance.overwrite.config_upsert_values.update(settings.table_properties)
+        return envelope
 
     def evolution(self, settings: TableSettings) -> LanceEvolution:
         """See `WriterFormat.evolution`."""

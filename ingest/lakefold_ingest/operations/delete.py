@@ -35,7 +35,8 @@ class DeleteWhere:
 
     Of a Delta table whole partitions are deleted without reading their rows.
 
-    Rows that other writers add between the read version and this delete stay.
+    Rows that other writers add between the read version and this delete stay, unless the table's level is
+    serializable.
     """
 
     where: str

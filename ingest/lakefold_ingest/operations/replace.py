@@ -40,7 +40,7 @@ class ReplaceWhere(WrittenBefore):
     """An `Operation` that removes the rows for which `where` holds, and adds fragments.
 
     The fragments were written for `columns`. Rows that other writers add between the read version and this
-    proposal stay, also if `where` holds for them.
+    proposal stay, also if `where` holds for them, unless the table's level is `serializable`.
     """
 
     fragments: Sequence[DataFragment]
@@ -62,10 +62,12 @@ class ReplaceWhere(WrittenBefore):
             return None
         deleted = delete_rows(table, rows)
         self.built = True
-        if not rows:
+        if not rows and not table.is_serializable:
             return append(view.uri, key, view.version, self.fragments)
         envelope = begin_envelope(view.uri, key, view.version)
         deleted.add_affected(envelope)
+        if table.is_serializable:
+            envelope.reads.any_row = True
         if not self.fragments:
             deleted.as_delete(envelope, self.where)
             return envelope

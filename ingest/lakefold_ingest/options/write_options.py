@@ -470,10 +470,10 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         TABLE_PROPERTIES,
         pairs,
-        "the properties of a Delta table that the write creates, as `name=value` pairs with commas between "
+        "the properties of a table that the write creates, as `name=value` pairs with commas between "
         "them (in Python a mapping). [Those of Delta](delta-features.md#properties) may also be options of "
-        "their own, such as `delta.enableDeletionVectors`. A table that exists keeps its own, as with "
-        "delta-spark",
+        "their own, such as `delta.enableDeletionVectors`. A Lance table has [lakefold.isolation]"
+        "(../concepts.md#isolation). A table that exists keeps its own, as with delta-spark",
         default_text="none",
     ),
 )

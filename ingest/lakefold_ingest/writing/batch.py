@@ -553,8 +553,9 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     if settings.format not in ("", view.format):
         message = f"the table has the format {view.format}, not {settings.format}"
         raise InvalidError(message, where=(OptionName("format"), f", {view.uri}"), hint=hint)
-    if settings.table_properties and not view.has_properties:
-        message, names = f"{view.format} tables have no such properties", ", ".join(settings.table_properties)
+    others = [name for name in settings.table_properties if not view.takes_property(name)]
+    if others:
+        message, names = f"{view.format} tables have no such properties", ", ".join(others)
         raise InvalidError(message, where=f"{names}, {view.uri}", hint=hint)
     columns, keeps = view.partition_columns(), settings.keeps_partitions or not view.has_properties
     if keeps and settings.partition_by and settings.partition_by != columns:

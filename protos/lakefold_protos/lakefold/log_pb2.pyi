@@ -56,6 +56,7 @@ class Envelope(_message.Message):
     BRANCH_FIELD_NUMBER: _builtins.int
     PROPOSED_AT_FIELD_NUMBER: _builtins.int
     TABLE_ID_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
     VERSION_MARK_FIELD_NUMBER: _builtins.int
     LANCE_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
@@ -100,6 +101,12 @@ class Envelope(_message.Message):
         """The entry's time in a file log. In a Kafka log it is the broker's time."""
 
     @_builtins.property
+    def reads(self) -> Global___Reads:
+        """What a proposal for a Lance table has read of it and leaves as it is. Absent: not known. It is judged if it is present;
+        a table whose level is `serializable` refuses a Delete or an Update without it if anything else was changed meanwhile.
+        """
+
+    @_builtins.property
     def lance(self) -> _transaction_pb2.Transaction: ...
     @_builtins.property
     def delta(self) -> Global___DeltaProposal: ...
@@ -123,6 +130,7 @@ class Envelope(_message.Message):
         branch: _builtins.str = ...,
         proposed_at: _timestamp_pb2.Timestamp | None = ...,
         table_id: _builtins.str = ...,
+        reads: Global___Reads | None = ...,
         version_mark: _builtins.str = ...,
         lance: _transaction_pb2.Transaction | None = ...,
         delta: Global___DeltaProposal | None = ...,
@@ -132,9 +140,9 @@ class Envelope(_message.Message):
         forget_app: Global___ForgetApp | None = ...,
         content: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
@@ -146,6 +154,60 @@ class Envelope(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_proposal) -> _WhichOneofReturnType_proposal | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class Reads(_message.Message):
+    """Rows of a Lance table that a proposal has read. It is refused if others changed them, or added some of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RowsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    ANY_ROW_FIELD_NUMBER: _builtins.int
+    any_row: _builtins.bool
+    """Any row that others add might have been read, e.g. because a condition holds for it."""
+    @_builtins.property
+    def rows(self) -> _containers.ScalarMap[_builtins.int, _builtins.bytes]:
+        """For each fragment id the physical offsets of rows that stay as they are, as a portable 32 bit Roaring bitmap."""
+
+    @_builtins.property
+    def keys(self) -> _transaction_pb2.KeyExistenceFilter:
+        """The keys that were looked up: rows with one of them that others add would have been read."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Mapping[_builtins.int, _builtins.bytes] | None = ...,
+        keys: _transaction_pb2.KeyExistenceFilter | None = ...,
+        any_row: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_row", b"any_row", "keys", b"keys", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reads: _TypeAlias = Reads  # noqa: Y015
 
 @_typing.final
 class Tag(_message.Message):

@@ -135,18 +135,11 @@ class Consumers:
         return consumer
 
     def tagged(self) -> frozenset[int]:
-        """Returns the versions of this branch that have tags, without those that consumers keep.
-
-        The tags that a killed committer left keep none.
-        """
-        # What these are for was written before: the tags are listed after them.
-        ended = self._refs.ended_holds()
+        """Returns the versions of this branch that have tags, without those that consumers keep."""
         return frozenset(
             tag.version
             for name, tag in self._refs.tags().items()
-            if (tag.branch or MAIN) == (self.branch or MAIN)
-            and not name.startswith(TAG)
-            and name not in ended
+            if (tag.branch or MAIN) == (self.branch or MAIN) and not name.startswith(TAG)
         )
 
     def forked(self) -> dict[int, str]:

@@ -14,7 +14,7 @@ from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES
 from lakefold_table.lance.schemas.keys import check_primary_key
 from lakefold_table.lance.schemas.logical_types import is_known_type
 from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_structure, depth
-from lakefold_table.lance.validity import base_path_fault, reserved_key_fault
+from lakefold_table.lance.validity import base_path_fault, config_fault, reserved_key_fault
 from lakefold_table.nesting import neighbour_fault
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def creation_fault(envelope: Envelope, fetched: Fetched) -> Invalid | None:
         neighbour_fault(envelope.table, fetched.neighbours)
         or base_path_fault(overwrite.initial_bases, fetched.outside)
         or schema_fault(overwrite.schema)
-        or reserved_key_fault([*overwrite.config_upsert_values, *overwrite.schema_metadata])
+        or config_fault(overwrite.config_upsert_values)
+        or reserved_key_fault(overwrite.schema_metadata)
     )
 
 

@@ -12,9 +12,12 @@ from lakefold_table.allocation import check_allocated
 from lakefold_table.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.conflicts.footprint import Reads
 from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
-from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.conflicts.reading import filter_of, footprint_of
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE as REUSE_INDEX
+from lakefold_table.lance.isolation import READING, is_serializable
+from lakefold_table.lance.kinds import kind_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.rows.row_order import committed_in_order, states_order
 from lakefold_table.lance.schemas.schema import related
@@ -30,15 +33,22 @@ if TYPE_CHECKING:
 
 def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
     """Returns the row offsets that a proposal deletes or moves, by fragment id; None if it names none."""
-    if not envelope.affected_rows:
-        return None
+    return _rows(envelope.affected_rows, "affected") if envelope.affected_rows else None
+
+
+def read_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid:
+    """Returns the offsets of the rows that a proposal has read and does not change, by fragment id."""
+    return _rows(envelope.reads.rows, "read")
+
+
+def _rows(encoded: Mapping[int, bytes], which: str) -> Mapping[int, Bitmap] | Invalid:
     rows: dict[int, Bitmap] = {}
-    for number, data in sorted(envelope.affected_rows.items()):
+    for number, data in sorted(encoded.items()):
         try:
-            rows[number] = decode_bitmap(data, f"affected_rows[{number}]")
+            rows[number] = decode_bitmap(data, f"{which}_rows[{number}]")
         except DamagedError as error:
             return Invalid(
-                f"the affected rows of fragment {number} can't be read: {error.reason}",
+                f"the {which} rows of fragment {number} can't be read: {error.reason}",
                 "give a portable 32-bit Roaring bitmap of physical row offsets",
             )
     return rows
@@ -55,12 +65,24 @@ def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None, he
     footprint = footprint_of(
         envelope.lance, affected_rows=rows, carries_reuse=reuse, keeps_order=keeps_order, last_id=FRAGMENT_IDS
     )
+    reads = _reads(envelope, head)
+    if reads is not None:
+        footprint = replace(footprint, reads=reads)
     if footprint.indexing is None:
         return footprint
     added = tuple(
         replace(index, fields=related(head.fields, index.fields)) for index in footprint.indexing.added
     )
     return replace(footprint, indexing=replace(footprint.indexing, added=added))
+
+
+def _reads(envelope: Envelope, head: Manifest) -> Reads | None:
+    """Returns what a proposal has read, None if that is not judged."""
+    if envelope.HasField("reads"):
+        said = envelope.reads
+        keys = filter_of(said.keys) if said.HasField("keys") else None
+        return Reads(keys, said.any_row, is_named=True)
+    return Reads() if is_serializable(head.config) and kind_of(envelope.lance) in READING else None
 
 
 def published_footprint(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.conflicts.keys import APPENDS, precedes_appends
+from lakefold_table.lance.isolation import ISOLATION, READING, level_fault
 from lakefold_table.lance.kinds import FOLDED, Kind
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.rows.row_order import ROW_ORDER, states_order
@@ -52,6 +53,9 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
         return Invalid(f"this release does not fold {kind}", f"it folds {folded}")
     if envelope.HasField("fragment_reuse_index") and kind is not Kind.REWRITE:
         return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
+    if envelope.HasField("reads") and kind not in READING:
+        named = ", ".join(sorted(READING))
+        return Invalid(f"an envelope with the operation {kind} has `reads`", f"only these have it: {named}")
     if len(transaction.uuid) > MAX_UUID_LENGTH:
         return Invalid(
             f"the transaction's uuid has {len(transaction.uuid)} characters", "use 36, as UUIDs have"
@@ -67,6 +71,11 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
     if kind is Kind.UPDATE and precedes_appends(transaction):
         del properties[APPENDS]
     return reserved_key_fault(properties)
+
+
+def config_fault(sets: Mapping[str, str], deletes: Collection[str] = ()) -> Invalid | None:
+    """Refuses to change keys of the configuration that are reserved for the log, or a malformed level."""
+    return reserved_key_fault({*sets, *deletes} - {ISOLATION}) or level_fault(sets)
 
 
 def reserved_key_fault(keys: Collection[str]) -> Invalid | None:

@@ -27,11 +27,13 @@ from lakefold_ingest.merge.read_version import (
 from lakefold_ingest.rows.fitting import Fitting, has_blob_v2
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.transaction_pb2 import KeyExistenceFilter
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_reader.lance.scan.scan import ADDRESS
 from lakefold_reader.lance.versions import read_state
 from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.isolation import is_serializable
 from lakefold_table.lance.rows.rowids import encode_row_ids
 from lakefold_table.lance.schemas.data_files import V2_0, file_version
 from lakefold_table.lance.schemas.schema import TOP
@@ -49,8 +51,8 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target
     from lakefold_ingest.view import TableSettings
+    from lakefold_protos.lakefold.log_pb2 import Reads
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_reader.format.source import Source
     from lakefold_table.lance.state import LanceState
 
@@ -102,11 +104,28 @@ class LanceReadVersion(LanceRows, ReadVersion):
             view.field_ids(changed_columns(changes.rewritings, batch.keys.names))
         )
         if changes.inserted.size:
-            name_inserted_keys(update, view, batch, changes.inserted)
+            update.inserted_rows.CopyFrom(key_filter(view, batch, changes.inserted))
+        if self.is_serializable:
+            self._add_reads(part, batch, changes)
         rows = RowsToWrite(self, into.fitting.schema, batch.source, changes.rewritings, changes.inserted)
         _check_blobs(rows, view)
         update.new_fragments.extend(self._written_rows(into, rows))
         return part
+
+    @property
+    def is_serializable(self) -> bool:
+        """Whether the table's level is `serializable`: then all that was read is judged.
+
+        Otherwise the rows that change are, and the keys that are inserted.
+        """
+        return is_serializable(self.state.head.config)
+
+    def _add_reads(self, part: Envelope, batch: MergeBatch, changes: RowChanges) -> None:
+        """Adds what the merge has read beside the rows that it changes."""
+        part.reads.any_row = changes.reads_all
+        part.reads.keys.CopyFrom(key_filter(self.view, batch, np.arange(batch.keys.count)))
+        for number, offsets in offsets_by_number(changes.kept).items():
+            part.reads.rows[number] = encode_bitmap(offsets)
 
     def _written_rows(self, target: FragmentTarget, rows: RowsToWrite) -> list[DataFragment]:
         written: list[DataFragment] = []
@@ -136,15 +155,21 @@ class LanceReadVersion(LanceRows, ReadVersion):
         envelope = begin_envelope(self.source.uri, key, self.version)
         deleted = self._deletions(rows)
         deleted.add_affected(envelope)
+        if self.is_serializable:
+            join_reads(envelope.reads, [part.reads for part in parts])
         if not fragments:
             deleted.as_delete(envelope, f"merged by {', '.join(names)}")
             return envelope
         deleted.as_update(envelope, fragments)
         changed = {number for update in updates for number in update.fields_for_preserving_frag_bitmap}
         envelope.lance.update.fields_for_preserving_frag_bitmap.extend(sorted(changed))
+        into = envelope.lance.update.inserted_rows
+        if self.is_serializable:
+            # No key at all is a statement as well: the Update inserts no row that others looked for.
+            into.field_ids[:] = envelope.reads.keys.field_ids
+            into.exact.SetInParent()
         for update in updates:
             if update.HasField("inserted_rows"):
-                into = envelope.lance.update.inserted_rows
                 into.field_ids[:] = update.inserted_rows.field_ids
                 into.exact.key_hashes.extend(update.inserted_rows.exact.key_hashes)
         return envelope
@@ -156,6 +181,9 @@ class LanceReadVersion(LanceRows, ReadVersion):
         envelope = begin_envelope(self.source.uri, key, self.version)
         deleted.add_affected(envelope)
         deleted.as_delete(envelope, predicate)
+        if self.is_serializable:
+            # Rows for which it does not hold are not changed, whatever others do to them.
+            envelope.reads.any_row = True
         return envelope
 
     def _deletions(self, rows: Mapping[int, Bitmap]) -> DeletedRows:
@@ -217,16 +245,26 @@ def set_row_ids(fragments: Sequence[DataFragment], moved_ids: NDArray[np.uint64]
         start += fragment.physical_rows
 
 
-def name_inserted_keys(
-    update: Transaction.Update, view: LanceView, batch: MergeBatch, inserted: NDArray[np.int64]
-) -> None:
-    """Lists the hashes of the inserted keys. The key columns are in the order of their field ids."""
+def key_filter(view: LanceView, batch: MergeBatch, rows: NDArray[np.int64]) -> KeyExistenceFilter:
+    """Returns the hashes of the keys of some rows of a batch, the key columns in the order of their ids."""
     ids = {field.name: field.id for field in view.fields if field.parent_id == TOP}
     keys = sorted(zip(batch.keys.names, batch.keys.arrays, strict=True), key=lambda key: ids[key[0]])
-    update.inserted_rows.field_ids.extend(ids[name] for name, _ in keys)
-    rows = pa.array(inserted)
-    hashes = key_hashes([column.take(rows) for _, column in keys])
-    update.inserted_rows.exact.key_hashes.extend(np.unique(hashes).tolist())
+    hashes = np.unique(key_hashes([column.take(pa.array(rows)) for _, column in keys]))
+    exact = KeyExistenceFilter.ExactKeySet(key_hashes=hashes.tolist())
+    return KeyExistenceFilter(field_ids=[ids[name] for name, _ in keys], exact=exact)
+
+
+def join_reads(into: Reads, parts: Sequence[Reads]) -> None:
+    """Makes `into` what all parts of a proposal have read, which have the same key columns."""
+    rows: dict[int, Bitmap] = {}
+    for part in parts:
+        into.any_row |= part.any_row
+        into.keys.field_ids[:] = part.keys.field_ids
+        into.keys.exact.key_hashes.extend(part.keys.exact.key_hashes)
+        for number, data in part.rows.items():
+            rows[number] = rows.get(number, Bitmap()) | decode_bitmap(data, "a part's rows")
+    for number, offsets in rows.items():
+        into.rows[number] = encode_bitmap(offsets)
 
 
 def _check_blobs(rows: RowsToWrite, view: LanceView) -> None:

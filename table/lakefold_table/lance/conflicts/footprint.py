@@ -111,6 +111,19 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """What a proposal has looked for in the table, if that is judged. Its rows are not part of it.
+
+    `keys`: those that it has looked up. `any_row`: it has looked at all rows, e.g. by a condition.
+    `is_named`: the proposal says what it has read; otherwise it may have read anything.
+    """
+
+    keys: Filter | None = None
+    any_row: bool = True
+    is_named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Indexing:
     """The indices that a CreateIndex adds, and the entries it removes: name and uuid (hexadecimal)."""
 
@@ -154,8 +167,8 @@ class Footprint:
     fragments that a Rewrite makes into others, by group; `rewritten`: their data files; `moved`: the same
     groups with their new fragments, None if it is not known that the rows kept their order. `carries_reuse`:
     it contains a fragment-reuse index. `schema_metadata`, `field_metadata`: it names the schema's metadata,
-    that of these fields; `describes`: it also changes some of it. `shards`: newest generation merged, by
-    shard id.
+    that of these fields; `describes`: it also changes some of it. `reads`: what a proposal has read, None if
+    that is not judged. `shards`: newest generation merged, by shard id.
     """
 
     kind: Kind
@@ -180,6 +193,7 @@ class Footprint:
     field_metadata: frozenset[int] = NO_IDS
     describes: bool = False
     inserted: Filter | None = None
+    reads: Reads | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
     bases: tuple[tuple[int, str | None, str], ...] = ()
 

@@ -163,6 +163,10 @@ class History:
         """The oldest version since which no field id has changed its meaning, as far as known."""
         return max((self.latest[kind] for kind in SCHEMA_CHANGING if kind in self.latest), default=self.since)
 
+    def rewrites(self, read_version: int) -> list[VersionFootprint]:
+        """Returns the Rewrites after this version, oldest first, as far as their footprints are known."""
+        return list(self.chains.get(Kind.REWRITE, Chain()).after(read_version))[::-1]
+
     def needs_details(self, ours: Kind, read_version: int) -> int | None:
         """Returns the version after which footprints are needed to judge such a proposal, or None."""
         return read_version if any(self._unknown_kinds(ours, read_version)) else None
@@ -218,8 +222,7 @@ class History:
         """Returns what a proposal touches before and after each Rewrite over which it is carried."""
         stages: list[Stage] = []
         if ours.rows is not None and self.rewritten_since(read_version):
-            steps = list(self.chains.get(Kind.REWRITE, Chain()).after(read_version))
-            for version, theirs in reversed(steps):
+            for version, theirs in self.rewrites(read_version):
                 if rows_carried(ours, theirs, version) is not None:
                     stages.append(Stage(ours, read_version, version, theirs))
                     rows = None if landed is None else landed.get(version, {})

@@ -1,7 +1,8 @@
-"""Conditions on keys of rows and maps, on shards and on base paths (Lance facts 5.3 and 5.5).
+"""Conditions on what was read, on keys of rows and maps, on shards and base paths (Lance facts 5.3 and 5.5).
 
 Each returns the evidence if the condition holds for the two operations, else None. "Ours" is the proposal,
-"theirs" the operation that was committed before. The `matrix` says how severe that is.
+"theirs" the operation that was committed before. The `matrix` says how severe that is. Rows that ours has
+read and names are compared with the table itself (`operations.read_rows`, decision 0119).
 """
 
 from __future__ import annotations
@@ -13,6 +14,43 @@ from lakefold_table.lance.conflicts.rule import Evidence, met_fields, met_keys
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
+
+
+def read_anything(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
+    """Ours has read rows or looked for some, of any kind."""
+    return None if ours.reads is None else Evidence()
+
+
+def read_without_names(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
+    """Ours doesn't say what it has read."""
+    return Evidence() if ours.reads is not None and not ours.reads.is_named else None
+
+
+def looked_for_rows(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
+    """Ours has looked for rows, and theirs added some whose keys are not known."""
+    reads = ours.reads
+    if reads is None or (reads.keys is None and not reads.any_row):
+        return None
+    return Evidence() if reads.keys is None else Evidence(field_ids=frozenset(reads.keys.fields))
+
+
+def looked_for_inserted(ours: Footprint, theirs: Footprint, version: int) -> Evidence | None:
+    """Ours has looked for rows, and those that theirs wrote may be among them.
+
+    A row that theirs moved had its key before, so ours has found it. If ours has looked for keys alone, only
+    those count that theirs inserted.
+    """
+    if not theirs.moves_rows or ours.reads is None:
+        return None
+    keys, inserted = ours.reads.keys, theirs.inserted
+    if not ours.reads.any_row and keys is not None and inserted is not None:
+        return looked_for_rows(ours, theirs, version) if may_share_keys(keys, inserted) else None
+    return looked_for_rows(ours, theirs, version)
+
+
+def read_rewritten_columns(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
+    """Ours has read rows, and theirs wrote columns of some fragments again, where their rows are."""
+    return Evidence() if ours.reads is not None and theirs.rewrites_columns else None
 
 
 def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:

@@ -14,6 +14,7 @@ from lakefold_table.lance.conflicts import fragment_conditions as on
 from lakefold_table.lance.conflicts import index_conditions as on_index
 from lakefold_table.lance.conflicts import key_conditions as on_keys
 from lakefold_table.lance.conflicts.rule import Rule, Severity, always
+from lakefold_table.lance.isolation import READING
 from lakefold_table.lance.kinds import Kind
 
 Row = Mapping[Kind, tuple[Rule, ...]]
@@ -122,6 +123,36 @@ SAME_KEYS = Rule(
     RETRYABLE,
     "the proposal inserts rows only if their keys are new, and it may have inserted the same keys",
     on_keys.same_inserted_keys,
+)
+
+# What was read, if that is judged (decision 0119).
+READ_ADDED = Rule(
+    RETRYABLE,
+    "what the proposal has read is judged, and the appended rows may be among those that it looked for",
+    on_keys.looked_for_rows,
+    reads_theirs=False,
+)
+READ_WRITTEN = Rule(
+    RETRYABLE,
+    "what the proposal has read is judged, and the rows that it wrote may be among those that it looked for",
+    on_keys.looked_for_inserted,
+)
+READ_UNNAMED = Rule(
+    RETRYABLE,
+    "what was read of the table is judged, the proposal doesn't name it, and rows were deleted or changed",
+    on_keys.read_without_names,
+    reads_theirs=False,
+)
+READ_COLUMNS = Rule(
+    RETRYABLE,
+    "what the proposal has read is judged, and it wrote columns again",
+    on_keys.read_rewritten_columns,
+)
+READ_CHANGED = Rule(
+    RETRYABLE,
+    "what the proposal has read is judged, and it changed values or columns",
+    on_keys.read_anything,
+    reads_theirs=False,
 )
 
 # Indices.
@@ -243,6 +274,17 @@ SCHEMAS = dict.fromkeys(
     (Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY, Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY), OWN_SCHEMA
 )
 
+READS: Row = {
+    Kind.APPEND: (READ_ADDED,),
+    Kind.DELETE: (READ_UNNAMED,),
+    Kind.UPDATE: (READ_UNNAMED, READ_WRITTEN, READ_COLUMNS),
+    **dict.fromkeys(
+        (Kind.DATA_REPLACEMENT, Kind.DATA_OVERLAY, Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY),
+        (READ_CHANGED,),
+    ),
+}
+"""The rules of operations that depend on rows of the table, beside those on what they change."""
+
 _ROWS: Mapping[Kind, Mapping[Kind, tuple[Rule, ...]]] = {
     Kind.APPEND: {**CHANGES, Kind.MERGE: NULLABILITY, Kind.PROJECT: NULLABILITY},
     Kind.DELETE: {
@@ -352,10 +394,16 @@ _ROWS: Mapping[Kind, Mapping[Kind, tuple[Rule, ...]]] = {
     Kind.UPDATE_BASES: {Kind.UPDATE_BASES: (BASES,)},
     Kind.UNKNOWN: {},
 }
-# The rule for versions without a transaction holds for every kind.
-RULES: Mapping[Kind, Row] = MappingProxyType(
-    {kind: MappingProxyType({**row, Kind.UNKNOWN: NO_TRANSACTION}) for kind, row in _ROWS.items()}
-)
+
+
+def _whole_row(kind: Kind) -> Row:
+    """Returns the rules of a kind. That for versions without a transaction holds for every kind."""
+    own = _ROWS[kind]
+    reads = {other: (*own.get(other, ()), *more) for other, more in READS.items()} if kind in READING else {}
+    return MappingProxyType({**own, **reads, Kind.UNKNOWN: NO_TRANSACTION})
+
+
+RULES: Mapping[Kind, Row] = MappingProxyType({kind: _whole_row(kind) for kind in _ROWS})
 """The rules that apply, by the proposed kind and the kind that was committed in between."""
 
 DETAILED = frozenset(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         DataOverlayFile,
         IndexMetadata,
     )
+    from lakefold_protos.lance.transaction_pb2 import KeyExistenceFilter
 
 PLAIN = {kind: Footprint(kind) for kind in Kind}
 """The footprints of the kinds that leave nothing else, one for each kind."""
@@ -99,7 +100,9 @@ def _update(transaction: Transaction) -> Footprint:
         rewrites_columns=in_place,
         fields=fields,
         values=dict.fromkeys(updated, fields) if fields else {},
-        inserted=_filter(transaction) if update.HasField("inserted_rows") else None,
+        inserted=filter_of(update.inserted_rows, precedes_appends=precedes_appends(transaction))
+        if update.HasField("inserted_rows")
+        else None,
         shards=_shards(update.compacted_sstables),
     )
 
@@ -289,14 +292,14 @@ def _coverage(overlay: DataOverlayFile) -> Bitmap | None:
     return covered
 
 
-def _filter(transaction: Transaction) -> Filter:
-    inserted = transaction.update.inserted_rows
-    fields, precedes = tuple(inserted.field_ids), precedes_appends(transaction)
-    if inserted.HasField("bloom"):
-        bloom = inserted.bloom
+def filter_of(keys: KeyExistenceFilter, *, precedes_appends: bool = False) -> Filter:
+    """Returns the keys that a message names. `precedes_appends`: as of `Filter`."""
+    fields = tuple(keys.field_ids)
+    if keys.HasField("bloom"):
+        bloom = keys.bloom
         shape = (len(bloom.bitmap), bloom.num_bits, bloom.number_of_items, bloom.probability)
-        return Filter(fields, bloom=bits_of(bloom.bitmap), shape=shape, precedes_appends=precedes)
-    return Filter(fields, hashes_of(inserted.exact.key_hashes), precedes_appends=precedes)
+        return Filter(fields, bloom=bits_of(bloom.bitmap), shape=shape, precedes_appends=precedes_appends)
+    return Filter(fields, hashes_of(keys.exact.key_hashes), precedes_appends=precedes_appends)
 
 
 def _shards(tables: Iterable[CompactedSsTable]) -> Mapping[str, int]:

@@ -70,16 +70,25 @@ def needs(state: LanceState, envelope: Envelope, rewrites: Rewrites) -> Requirem
     now. `rewrites`: the Rewrites that moved them, oldest first, with their versions.
     """
     updated, removed = _named(envelope.lance)
-    touched = {*(fragment.id for fragment in updated), *removed}
+    return files_to_follow(state, {*(fragment.id for fragment in updated), *removed}, rewrites, updated)
+
+
+def files_to_follow(
+    state: LanceState, touched: set[int], rewrites: Rewrites, proposed: Sequence[DataFragment] = ()
+) -> Requirements:
+    """Returns the deletion files that are needed to follow rows of these fragments to where they are now.
+
+    `proposed`: the fragments as a proposal has them. `touched` gets the ids of all fragments on the way.
+    """
     old_rows: dict[int, int] = {}
     files: list[tuple[DataFragment, int]] = []
     for _, rewrite in rewrites:
-        for group in _groups(rewrite, touched):
+        for group in groups_of(rewrite, touched):
             files += [(fragment, fragment.physical_rows) for fragment in group.old_fragments]
             files += [(fragment, fragment.physical_rows) for fragment in group.new_fragments]
             old_rows |= {fragment.id: fragment.physical_rows for fragment in group.old_fragments}
             touched |= {fragment.id for fragment in group.new_fragments if fragment.id}
-    files += [(fragment, old_rows[fragment.id]) for fragment in updated if fragment.id in old_rows]
+    files += [(fragment, old_rows[fragment.id]) for fragment in proposed if fragment.id in old_rows]
     files += [(fragment, fragment.physical_rows) for fragment in state.fragments.get(touched).values()]
     contents: dict[str, int] = {}
     for fragment, rows in files:
@@ -100,19 +109,19 @@ def followed(
     waiting |= dict.fromkeys(removed)
     for version, rewrite in rewrites:
         touched = {*waiting, *following.rows, *following.others}
-        for group in _groups(rewrite, touched):
+        for group in groups_of(rewrite, touched):
             fault = _begin(table, proposal, group, waiting, following)
             if fault is not None:
                 return fault
             try:
                 _follow(table, group, following)
             except DamagedError as error:
-                return _unreadable(version, error)
+                return unreadable(version, error)
             new = {fragment.id for fragment in group.new_fragments}
             arrived = {number: each.rows for number, each in following.rows.items() if number in new}
             landed[version] = {**landed.get(version, {}), **arrived}
     if following.gone:
-        return _both_deleted(np.concatenate([each.origins for each in following.gone]))
+        return both_deleted(np.concatenate([each.origins for each in following.gone]))
     return CarriedRows(following.rows, following.others, frozenset(following.carried), landed)
 
 
@@ -124,7 +133,7 @@ def carried(table: VersionBuilder, proposal: Proposal, rows: CarriedRows) -> Pro
         try:
             deleted = deleted_rows(table, fragment)
         except DamagedError as error:
-            return _unreadable_now(number, error)
+            return unreadable_now(number, error)
         if number in rows.others:
             others = rows.others[number]
             living = ~others.within(deleted)
@@ -135,7 +144,7 @@ def carried(table: VersionBuilder, proposal: Proposal, rows: CarriedRows) -> Pro
             clashes += [rows.rows[number].only(clash).origins] if clash.any() else []
     clashes += [each.origins for number, each in rows.rows.items() if number not in current]
     if clashes:
-        return _both_deleted(np.concatenate(clashes))
+        return both_deleted(np.concatenate(clashes))
     affected = {
         number: offsets
         for number, offsets in (proposal.affected_rows or {}).items()
@@ -179,8 +188,8 @@ def _name_instead(
         transaction.update.MergeFrom(update)
 
 
-def _groups(rewrite: Footprint, touched: Iterable[int]) -> Iterator[Group]:
-    """Yields the groups of a Rewrite in which fragments are touched."""
+def groups_of(rewrite: Footprint, touched: Iterable[int]) -> Iterator[Group]:
+    """Yields the groups of a Rewrite that kept its order in which fragments are touched."""
     ids = set(touched)
     for old, moved in zip(rewrite.groups, rewrite.moved or (), strict=True):
         if not old.isdisjoint(ids):
@@ -251,7 +260,8 @@ def _follow(table: VersionBuilder, group: Group, following: _Following) -> None:
     following.whole -= removed.keys()
 
 
-def _both_deleted(origins: NDArray[np.uint64]) -> Rejected:
+def both_deleted(origins: NDArray[np.uint64]) -> Rejected:
+    """Returns the refusal because of rows that had these addresses in the read version."""
     first = np.sort(origins)[:MAX_EVIDENCE]
     rows = dict(addresses(first))
     shown = "; ".join(f"rows {some(offsets)} of fragment {number}" for number, offsets in rows.items())
@@ -264,7 +274,8 @@ def _both_deleted(origins: NDArray[np.uint64]) -> Rejected:
     return Rejected(conflict)
 
 
-def _unreadable(version: int, error: DamagedError) -> Rejected:
+def unreadable(version: int, error: DamagedError) -> Rejected:
+    """Returns the refusal because rows can't be followed through a Rewrite."""
     return Rejected(
         Conflict(
             retryable=True,
@@ -276,7 +287,8 @@ def _unreadable(version: int, error: DamagedError) -> Rejected:
     )
 
 
-def _unreadable_now(fragment_id: int, error: DamagedError) -> Rejected:
+def unreadable_now(fragment_id: int, error: DamagedError) -> Rejected:
+    """Returns the refusal because it can't be known which rows of a fragment are deleted now."""
     return Rejected(
         Conflict(
             retryable=True,

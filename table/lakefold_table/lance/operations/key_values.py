@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.entry import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableMapping
+    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
@@ -55,9 +55,9 @@ class ConfigUpdates:
     field_metadata: Mapping[int, MapUpdate] = field(default_factory=dict)
 
     @property
-    def all(self) -> Iterable[MapUpdate]:
-        """The updates of all maps."""
-        maps = (self.config, self.table_metadata, self.schema_metadata, *self.field_metadata.values())
+    def others(self) -> Sequence[MapUpdate]:
+        """The updates of all maps but the configuration."""
+        maps = (self.table_metadata, self.schema_metadata, *self.field_metadata.values())
         return [update for update in maps if update is not None]
 
 
@@ -75,7 +75,7 @@ def updates_of(update: Transaction.UpdateConfig) -> ConfigUpdates | Invalid:
     )
     if older is None:
         return newer
-    if newer.all:
+    if newer.config is not None or newer.others:
         return Invalid(
             "the transaction mixes current and deprecated fields of UpdateConfig",
             "send only the current fields",

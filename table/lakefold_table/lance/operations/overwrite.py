@@ -19,7 +19,12 @@ from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import columns_of
 from lakefold_table.lance.schemas.data_files import LEGACY, NAMES, FileVersion
-from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
+from lakefold_table.lance.validity import (
+    MANAGED_BLOBS,
+    config_fault,
+    managed_blobs_fault,
+    reserved_key_fault,
+)
 from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
@@ -92,13 +97,10 @@ def _fault(overwrite: Transaction.Overwrite) -> Invalid | None:
     blobs = overwrite.schema_metadata.get(MANAGED_BLOBS)
     return (
         schema_fault(overwrite.schema)
-        or reserved_key_fault(_keys(overwrite))
+        or config_fault(overwrite.config_upsert_values)
+        or reserved_key_fault(overwrite.schema_metadata)
         or managed_blobs_fault(None if blobs is None else blobs.decode(errors="replace"))
     )
-
-
-def _keys(overwrite: Transaction.Overwrite) -> Sequence[str]:
-    return [*overwrite.config_upsert_values, *overwrite.schema_metadata]
 
 
 def _head(table: VersionBuilder, overwrite: Transaction.Overwrite, version: FileVersion | None) -> Manifest:

@@ -20,7 +20,12 @@ from lakefold_table.lance.schemas.keys import (
     position_of,
 )
 from lakefold_table.lance.schemas.schema import EXTENSION_NAME, by_id
-from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
+from lakefold_table.lance.validity import (
+    MANAGED_BLOBS,
+    config_fault,
+    managed_blobs_fault,
+    reserved_key_fault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +43,9 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     updates = updates_of(proposal.transaction.update_config)
     if isinstance(updates, Invalid):
         return updates
-    fault = reserved_key_fault([key for update in updates.all for key in update.keys])
+    fault = reserved_key_fault([key for update in updates.others for key in update.keys])
+    if updates.config is not None:
+        fault = fault or config_fault(updates.config.sets, updates.config.deletes)
     fault = fault or _schema_metadata_fault(updates.schema_metadata) or _unknown_field(table, updates)
     if fault is not None:
         return fault
