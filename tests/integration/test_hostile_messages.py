@@ -276,11 +276,13 @@ def test_no_name_inside_of_a_proposal_leads_out(site: Site) -> None:
         "a URI": f"file://{outside}/victim",
         "dots": f"{site.lake}/../outside/victim",
         "a bucket": "s3://other/table",
+        "no URI": f"{site.lake}/table\n",
     }.items():
-        clone = at(site.uri(f"lake/clone-{len(hostile)}"), Envelope())
-        clone.lance.uuid, clone.lance.clone.is_shallow = what, True
-        clone.lance.clone.ref_version, clone.lance.clone.ref_path = 1, path
-        hostile[f"clone of {what}"] = clone
+        for table in (site.uri(f"lake/clone-{len(hostile)}"), site.ledger.uri):
+            clone = at(table, Envelope())
+            clone.lance.uuid, clone.lance.clone.is_shallow = what, True
+            clone.lance.clone.ref_version, clone.lance.clone.ref_path = 1, path
+            hostile[f"clone of {what} as {table}"] = clone
     claimed = encode(append(site.ledger.uri, rows([5]), 1))
     digest = hashlib.sha256(claimed).digest()
     (outside / digest.hex()).write_bytes(claimed)

@@ -52,8 +52,11 @@ class NeededVersions:
         main = above(uri, branch_root(None if after is None else after.branch))
         needed = {change.target for change in folded.tags if change.target is not None}
         for (root, version), state in cast("Mapping[tuple[str, int], State | None]", states).items():
+            # Without a state the root may be any text of a proposal.
+            if state is None:
+                continue
             own = canonical(root) if root else uri
-            if state is not None and above(own, branch_root(state.branch)) == main:
+            if above(own, branch_root(state.branch)) == main:
                 needed.add(TagTarget(state.branch, version))
         if not needed or not (main == uri or self._roots is None or is_under(main, self._roots)):
             return nullcontext(enter_result=True)
