@@ -79,21 +79,21 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
     from `LAKEFOLD_…` variables, else from the TOML file `config`; or, for the brokers, from `lakefold up`.
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
-    checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
-    returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
-    refusal fails a later batch (`on_refused`: "raise" or "warn"), and a batch waits while `max_unanswered`
-    earlier ones have no outcome, or one has none for `max_lag` seconds, if this user may read the outcomes;
-    else watch the dead letters. After the end of a query `wait_for_outcomes(query)` of the function reads the
-    last outcomes. `timeout`: seconds for each batch. The first batch of a new table always waits for its
-    outcome. `write_mode`: "append", or "upsert" or "delete" by the columns `keys` with `order_by` and
-    `clauses`, as `lakefold.upsert` does; the executors merge large batches. "cdc": the rows are change events
-    as in `lakefold.apply_changes`, with `operation_column` and `operations`, or `envelope`, `debezium_types`.
-    `on_rolled_back`, `on_older_batch`, `on_reused_key`: "raise" or "skip" a batch whose rows a Restore
-    removed, that is older than the table, or has other rows than the one folded under its key. A batch is
-    appended in files of about `target_rows_per_file` or `target_file_size` (bytes, or a text as "128m"),
-    ordered by `sort_by`. `driver_rows`: the driver writes a batch of at most this many rows, if the newest
-    ones were small too; 0: the executors write all. `merge_schema` adds columns and makes types wider,
-    `bad_records` names a table for rows that can't be written. More is in docs/reference/spark-writes.md.
+    checkpoint. Two sinks into one table in a `foreachBatch` need two ids, or the second raises
+    `ReusedKeyError`. `wait`: "commit" returns when the batch is in the table, "log" when the brokers have
+    stored it (acks=all). With "log" a refusal fails a later batch (`on_refused`: "raise" or "warn"), and a
+    batch waits while `max_unanswered` earlier ones have no outcome, or one has none for `max_lag` seconds, if
+    this user may read the outcomes; else watch the dead letters. After the end of a query
+    `wait_for_outcomes(query)` of the function reads the last outcomes. `timeout`: seconds for each batch. The
+    first batch of a new table always waits for its outcome. `write_mode`: "append", or "upsert" or "delete"
+    by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the executors merge large
+    batches. "cdc": the rows are change events as in `lakefold.apply_changes`, with `operation_column` and
+    `operations`, or `envelope`, `debezium_types`. `on_rolled_back`, `on_older_batch`, `on_reused_key`:
+    "raise" or "skip" a batch whose rows a Restore removed, that is older than the table, or has other rows
+    than the one folded under its key. A batch is appended in files of about `target_rows_per_file` or
+    `target_file_size`, ordered by `sort_by`. `driver_rows`: the driver writes a batch of at most this many
+    rows, if the newest ones were small too; 0: the executors write all. `merge_schema` adds columns and makes
+    types wider, `bad_records`: a table for bad rows. More: docs/reference/spark-writes.md.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises

@@ -1,6 +1,6 @@
 """Streaming queries write through a real log: each row once, also when the driver is killed.
 
-Promise: older-batches (docs/operations.md).
+Promises: older-batches, different-content (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -371,6 +371,32 @@ def test_a_second_query_with_the_same_app_id_is_noticed(
         first, second = sorted(lance.dataset(tmp_path / "t").to_table()["n"].to_pylist())
         assert first in range(3)
         assert second == 101
+
+
+@pytest.mark.parametrize("mode", [{}, {"write_mode": "upsert", "keys": "n"}], ids=["append", "upsert"])
+def test_a_function_that_calls_the_sink_with_other_rows_of_a_batch_is_told_so(
+    mode: dict[str, Any], spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """As many rows, in the same columns. Called with the same rows again, it is a repetition."""
+    put = sink(tmp_path / "t", **sink_options(bootstrap, topic_names), **mode)
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "0.json").write_text('{"n": 0}\n{"n": 1}')
+    called = []
+
+    def halves(frame: DataFrame, batch: int) -> None:
+        for rest in (0, 0, 1):
+            put(frame.where(f"n % 2 = {rest}"), batch)
+            called.append(rest)
+
+    query = spark.readStream.schema("n long").json(str(tmp_path / "events")).writeStream.foreachBatch(halves)
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    with (
+        ready_committer(bootstrap, topic_names, tmp_path),
+        pytest.raises(StreamingQueryException, match="other rows of its batch"),
+    ):
+        query.start().awaitTermination()
+    assert called == [0, 0]
+    assert lance.dataset(tmp_path / "t").to_table()["n"].to_pylist() == [0]
 
 
 def test_instants_are_kept_whatever_zone_the_session_shows(

@@ -1,6 +1,6 @@
 """A second query with the same app id is noticed by the batches that each run has begun.
 
-Promise: older-batches (docs/operations.md).
+Promises: older-batches, different-content (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark import query_runs
 from lakefold_ingest.spark.query_runs import begin_batch
 from lakefold_ingest.writing.report import BatchReport
+from lakefold_ingest.writing.reused_key import ReusedKeyError
 from lakefold_ingest.writing.sending_query import ANYBODY
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
@@ -126,3 +128,25 @@ def test_a_duplicate_of_a_batch_that_was_never_sent_is_an_error(run: str) -> Non
         second.check(BatchReport(Duplicate(3)))
     assert caught.value.where == "file:///lake/t"
     assert "give each query its own app_id" in caught.value.hint
+
+
+def test_a_run_that_writes_other_rows_under_the_key_of_a_batch_is_told_so(run: str) -> None:
+    skips = replace(SETTINGS, on_reused_key="skip")
+    appended, again, others = ("rows", None), ("rows", None), ("other rows", None)
+    for result in (Duplicate(3), None):
+        this = str(uuid.uuid4())
+
+        def check(
+            plan: object,
+            result: Duplicate | Committed | None,
+            settings: WriteSettings = SETTINGS,
+            run: str = this,
+        ) -> None:
+            begin_batch(run, Key("app", 4), settings, ANYBODY, plan=plan).check(BatchReport(result))
+
+        check(appended, Committed(3))
+        check(again, result)
+        check(others, result, skips)
+        with pytest.raises(ReusedKeyError, match="batch 4 of app"):
+            check(others, result)
+        check(others, result, run=run)

@@ -4,7 +4,8 @@ A run of a query is what Spark calls by its run id: it begins when the query is 
 checkpoint. It repeats at most the first of its batches, which an earlier run had begun. If the table has a
 later batch before this run sends it, another query uses the same app id, and the rows of this one are not in
 the table. The same is true if the table has the first batch of this run, and the log says that another query
-sent it. Nothing here knows Spark.
+sent it. A function that calls the sink may call it with other rows of the same batch, to which the key
+belongs already: then those are not in the table either. Nothing here knows Spark.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.log_client import open_client
 from lakefold_ingest.writing.report import BatchReport, in_version
+from lakefold_ingest.writing.reused_key import other_rows
 from lakefold_ingest.writing.sending_query import sending_query
 from lakefold_ingest.writing.sent_batches import SentBatch
-from lakefold_table.entry import Duplicate
+from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError, LakefoldError, OptionName
 from lakefold_table.position import LogId, Position
 
@@ -45,23 +47,33 @@ _KEPT_SECONDS = 30 * 24 * 3600
 _LOGGER = logging.getLogger("lakefold")
 _begun: dict[tuple[str, str, str], int] = {}
 """The highest batch that this process has begun, by run, table and app id."""
+_applied: dict[tuple[str, str, str], tuple[int, object]] = {}
+"""The newest batch that this process has applied, and how its rows are computed; by run, table and app id."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """A batch of a run that is about to be sent, and what is known of its sender."""
+    """A batch of a run that is about to be sent, and what is known of its sender.
+
+    `plan`: how its rows are computed and what is done with them, None if that is not compared.
+    """
 
     key: Key
     settings: WriteSettings
     sender: Sender
+    run_id: str = ""
+    plan: object = None
 
     def check(self, report: BatchReport) -> None:
         """Raises `InvalidError` if the batch was folded before, and this query didn't send it then.
 
+        Raises `ReusedKeyError` if this run has applied other rows under its key, so that these are left out.
         A batch that was found in the marks only, because no outcome came in time, may be this run's own if
         the version that has it doesn't say whose it is.
         """
         folded = report.result
+        if self._has_other_plan() and not isinstance(folded, Committed):
+            raise other_rows(self.key, self.settings.table)
         if report.is_by_marks or not isinstance(folded, Duplicate) or folded.rolled_back_by:
             return
         if not self.sender.may_repeat:
@@ -99,6 +111,16 @@ class RunBatch:
                 ),
             )
 
+    def _has_other_plan(self) -> bool:
+        """Returns whether this run has applied the batch with another plan. Notes the first plan."""
+        if not self.run_id or self.plan is None or self.key.batch_id is None:
+            return False
+        run, this = (self.run_id, self.settings.table, self.key.app_id), (self.key.batch_id, self.plan)
+        first = _applied.get(run)
+        if first is None or first[0] != self.key.batch_id:
+            first = _applied[run] = this
+        return first != this and self.settings.on_reused_key == "raise"
+
     def _other_query(self, version: int) -> str:
         """Returns the id of the query that sent the batch in `version`; "" if it is this one or not known.
 
@@ -128,13 +150,14 @@ def begin_batch(
     settings: WriteSettings,
     sender: Sender,
     folder: Path | None = None,
+    plan: object = None,
 ) -> RunBatch:
     """Returns the batch that the run is about to send, with whether it may repeat, and notes its begin.
 
     `run_id`: None or "" if no streaming query runs the batch. `folder`: where the note is stored as well, if
-    each batch of the run is sent by another process (`notes_folder`). Any batch may repeat an earlier one if
-    the query may be far behind the table on purpose. A batch that was begun before may be a repetition, as a
-    function that calls the sink may call it again after an error.
+    each batch of the run is sent by another process (`notes_folder`). `plan`: as in `RunBatch`. Any batch may
+    repeat an earlier one if the query may be far behind the table on purpose. A batch that was begun before
+    may be a repetition, as a function that calls the sink may call it again after an error.
     """
     if not run_id or key.batch_id is None or settings.on_older_batch == "skip":
         return RunBatch(key, settings, replace(sender, may_repeat=True))
@@ -145,7 +168,7 @@ def begin_batch(
     if note is not None:
         _write(note, str(_begun[run]))
     may_repeat = begun < 0 or key.batch_id <= begun
-    return RunBatch(key, settings, replace(sender, may_repeat=may_repeat))
+    return RunBatch(key, settings, replace(sender, may_repeat=may_repeat), run_id, plan)
 
 
 @contextmanager

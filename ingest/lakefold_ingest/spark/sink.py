@@ -128,7 +128,8 @@ class Sink:
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = context.getLocalProperty(RUN_ID) if query_id else None
         with failures_noted(self.settings.table, key.app_id):
-            batch = begin_batch(run_id, key, self.settings, Sender(bool(query_id), query_id=query_id))
+            sender, plan = Sender(bool(query_id), query_id=query_id), (frame.semanticHash(), self.merge)
+            batch = begin_batch(run_id, key, self.settings, sender, plan=plan)
             check_executors(frame.sparkSession, self.settings, merges=self.merge is not None)
             with self._operation(frame, key) as operation:
                 report = put_batch(self.settings, key, operation, batch.sender)

@@ -52,6 +52,21 @@ def reused_key(result: Duplicate, key: Key, table: str) -> ReusedKeyError:
     )
 
 
+def other_rows(key: Key, table: str) -> ReusedKeyError:
+    """Returns the error for rows under a key that the same run of a query has used for others."""
+    return ReusedKeyError(
+        f"the query has written other rows of its batch as {key}, so these are left out of the table",
+        where=table,
+        hint=(
+            "call the sink once for each batch, or give each of several sinks an ",
+            APP_ID,
+            " of its own; if the rows are the same and only computed anew, ",
+            ON_REUSED_KEY,
+            '="skip"',
+        ),
+    )
+
+
 def other_first_batch(result: Duplicate, key: Key, table: str) -> ReusedKeyError:
     """Returns the error for a streaming query that begins anew with an app id whose batch 0 the table has."""
     return ReusedKeyError(
