@@ -48,14 +48,14 @@ UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * TIMES)
 class Content(NamedTuple):
     """How much a message of `size` bytes holds, at any depth.
 
-    `messages`: messages. `values`: the 64-bit numbers and texts in its lists. `numbers`: the 32-bit numbers
-    in its lists, by the full name of the message type that has the list. `choices`: the fields of oneofs that
+    `messages`: messages. `values`: the 64-bit numbers and texts in its lists, `numbers`: the 32-bit numbers,
+    both by the full name of the message type that has the list. `choices`: the fields of oneofs that
     are set, each by the oneof's full name and the field's name.
     """
 
     size: int
     messages: int
-    values: int
+    values: Mapping[str, int]
     numbers: Mapping[str, int]
     choices: frozenset[tuple[str, str]]
 
@@ -117,7 +117,8 @@ class _Counting:
     """Counts the parts of a message of `size` bytes. Raises `DecodeError` if there are more than `most`."""
 
     def __init__(self, size: int, most: int) -> None:
-        self.messages = self.values = 0
+        self.messages = 0
+        self.values: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.choices: set[tuple[str, str]] = set()
         self._size = size
@@ -179,11 +180,9 @@ class _Counting:
             self.choices.add((oneof.full_name, field.name))
 
     def _add_listed(self, field: FieldDescriptor, count: int) -> None:
-        if field.type in _SHORT:
-            name = str(field.full_name).rpartition(".")[0]
-            self.numbers[name] = self.numbers.get(name, 0) + count
-        else:
-            self.values += count
+        counts = self.numbers if field.type in _SHORT else self.values
+        name = str(field.full_name).rpartition(".")[0]
+        counts[name] = counts.get(name, 0) + count
 
 
 _SHORT = frozenset(

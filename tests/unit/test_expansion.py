@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import DecodeError
 
+from lakefold_committer.claims.claim_check import CLAIM_BYTES
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.expansion import UNSEEN, check_expansion, most_parts
+from lakefold_table.expansion import UNSEEN, check_expansion, content_of, most_parts
+from lakefold_table.lance.manifests.memory_cost import memory_to_fold
 from tests.folding import add_fragment
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +116,16 @@ def test_a_million_fragments_of_one_file_are_not_too_many() -> None:
     for number in range(1000):
         add_fragment(transaction.append.fragments.add(), f"{number:050}")
     assert most_parts(1000 * transaction.ByteSize()) > 2 * 1_000_000
+
+
+def test_a_batch_with_a_million_new_keys_is_folded() -> None:
+    envelope = Envelope()
+    hashes = (number * 0x9E3779B97F4A7C15 % 2**64 for number in range(1_000_000))
+    envelope.lance.update.inserted_rows.exact.key_hashes.extend(hashes)
+    envelope.reads.keys.CopyFrom(envelope.lance.update.inserted_rows)
+    content = content_of(envelope.SerializeToString(), Envelope)
+    assert content.values == {"lance.table.KeyExistenceFilter.ExactKeySet": 2_000_000}
+    assert memory_to_fold(content) < CLAIM_BYTES
 
 
 def test_small_messages_are_not_counted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFile
-from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_protos.lance.transaction_pb2 import KeyExistenceFilter, Transaction
 from lakefold_table.expansion import PORTION_BYTES, Content
 
 FIXED_BYTES = 2 << 20
@@ -20,13 +20,14 @@ class MemoryCost(NamedTuple):
     """What folding an operation takes, in bytes, for each thing that its proposal holds, at most.
 
     `message`: for each message; the fragments of the table that a proposal names are part of it. `value`: for
-    each 64-bit number or text in a list. `number`: for each 32-bit number in a list; `column`: if the list is
-    that of a data file. `copies`: how often the proposal's own bytes are in memory at once.
+    each 64-bit number or text in a list; `key`: if the list has hashes of keys. `number`: for each 32-bit
+    number in a list; `column`: if the list is that of a data file. `copies`: how often the proposal's own bytes are in memory at once.
     """
 
     message: int = 2640
     value: int = 800
     number: int = 224
+    key: int = 88
     column: int = 72
     copies: int = 8
 
@@ -57,7 +58,9 @@ def memory_to_fold(content: Content) -> int:
     cost = COSTS.get(operation, COST_OF_OTHERS)
     columns = content.numbers.get(_FILE, 0)
     numbers = sum(content.numbers.values()) - columns
-    listed = content.values * cost.value + numbers * cost.number + columns * cost.column
+    keys = content.values.get(_KEYS, 0)
+    values = sum(content.values.values()) - keys
+    listed = values * cost.value + keys * cost.key + numbers * cost.number + columns * cost.column
     return FIXED_BYTES + cost.copies * content.size + cost.message * content.messages + listed
 
 
@@ -72,4 +75,5 @@ def operations_in(content: Content) -> frozenset[str]:
 
 
 _FILE: str = DataFile.DESCRIPTOR.full_name
+_KEYS: str = KeyExistenceFilter.ExactKeySet.DESCRIPTOR.full_name
 _OPERATION: str = Transaction.DESCRIPTOR.oneofs_by_name["operation"].full_name
