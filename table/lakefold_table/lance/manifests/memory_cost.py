@@ -21,7 +21,8 @@ class MemoryCost(NamedTuple):
 
     `message`: for each message; the fragments of the table that a proposal names are part of it. `value`: for
     each 64-bit number or text in a list; `key`: if the list has hashes of keys. `number`: for each 32-bit
-    number in a list; `column`: if the list is that of a data file. `copies`: how often the proposal's own bytes are in memory at once.
+    number in a list; `column`: if the list is that of a data file. `copies`: how often the proposal's own
+    bytes are in memory at once.
     """
 
     message: int = 2640
