@@ -29,6 +29,7 @@ from lakefold_table.entry import Committed, Entry, Invalid, Tagged
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import Position
+from lakefold_table.ref_files import HELD_TAG
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
@@ -48,6 +49,7 @@ CALLS: Final = (
 )
 VERSION: Final = 3
 """An old version, which a clean-up removes unless something names it."""
+NEWEST: Final = 8
 VALUES: Final = {"lance": [0, 1], "delta": [0, 1, 2, 3]}
 """The rows of that version."""
 NAME: Final = "wanted"
@@ -58,10 +60,14 @@ class Died(BaseException):
 
 
 class At:
-    """Acts once before the store call of a number, counted from 1, in the thread that made this."""
+    """Acts once before the store call of a number, counted from 1, in the thread that made this.
+
+    If it dies, no later call is made.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
         self._thread, self._inside, self.left, self._act = threading.get_ident(), False, number, act
+        self._is_dead = False
         for name in CALLS:
             monkeypatch.setattr(LocalStorage, name, self._counting(getattr(LocalStorage, name)))
 
@@ -69,12 +75,17 @@ class At:
         def counted(storage: LocalStorage, *given: object, **named: object) -> object:
             if self._inside or threading.get_ident() != self._thread:
                 return call(storage, *given, **named)
+            if self._is_dead:
+                raise Died
             self._inside = True
             try:
                 self.left -= 1
                 if not self.left:
                     self._act()
                 return call(storage, *given, **named)
+            except Died:
+                self._is_dead = True
+                raise
             finally:
                 self._inside = False
 
@@ -128,6 +139,9 @@ class Case:
 
     format = "lance"
 
+    def __init__(self) -> None:
+        self.uuid = str(uuid4())
+
     def prepare(self, table: Path) -> None:
         """Makes what exists beforehand."""
 
@@ -173,7 +187,7 @@ class MovedTag(NewTag):
 class NewBranch(Case):
     def make(self, table: Path) -> bool:
         envelope = proposal(table, branch=NAME)
-        envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), VERSION
+        envelope.lance.uuid, envelope.lance.read_version = self.uuid, VERSION
         clone = envelope.lance.clone
         clone.is_shallow, clone.ref_version, clone.branch_name = True, VERSION, NAME
         clone.ref_path = str(table)
@@ -191,8 +205,7 @@ class NewBranch(Case):
 class Restored(Case):
     def make(self, table: Path) -> bool:
         envelope = proposal(table)
-        newest = opened(table).versions.latest()
-        envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), newest
+        envelope.lance.uuid, envelope.lance.read_version = self.uuid, NEWEST
         envelope.lance.restore.version = VERSION
         return folded(table, envelope)
 
@@ -255,6 +268,8 @@ CASES = [
     DeltaConsumer,
     DeltaConsumerSetBack,
 ]
+COMMITTED = [NewTag, MovedTag, NewBranch, Restored]
+"""Those that a committer makes."""
 MOST: Final = 1000
 
 
@@ -270,7 +285,12 @@ def check(case: Case, table: Path, *, is_made: bool) -> None:
         assert case.read(table) == VALUES[case.format]
     newest = lakefold.open(table).to_arrow()["id"].to_pylist()
     assert sorted(newest) == (VALUES["lance"] if is_made and isinstance(case, Restored) else [0, 1, 2, 3, 4])
-    assert [name for name in Refs(LocalStorage(table)).tags() if "held" in name] == []
+    assert held(table) == []
+
+
+def held(table: Path) -> list[str]:
+    """The tags by which committers keep versions."""
+    return [name for name in Refs(LocalStorage(table)).tags() if name.startswith(HELD_TAG)]
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -317,10 +337,6 @@ def test_a_clean_up_that_is_killed_refuses_only_what_it_may_have_removed(
 ) -> None:
     """The next clean-up removes what the one before had begun to remove, and its announcement."""
     case, results = kind(), list[bool]()
-
-    def die() -> None:
-        raise Died
-
     for number in range(1, MOST):
         table = copied(tables, tmp_path / str(number), case)
         with pytest.MonkeyPatch.context() as patched:
@@ -342,6 +358,44 @@ def test_a_clean_up_that_is_killed_refuses_only_what_it_may_have_removed(
         check(case, table, is_made=results[-1])
         shutil.rmtree(table)
     assert {*results} == {True, False}
+
+
+def die() -> None:
+    raise Died
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=("alone", "cleaned"))
+@pytest.mark.parametrize("kind", COMMITTED)
+def test_what_a_killed_committer_kept_is_kept_only_until_the_next_one_has_done_it(
+    tables: Path, tmp_path: Path, kind: type[Case], *, is_cleaned: bool
+) -> None:
+    """A clean-up in between keeps what the next committer may need, and nothing once that is published."""
+    were_held, results = set[bool](), list[bool]()
+    for number in range(1, MOST):
+        case = kind()
+        table = copied(tables, tmp_path / str(number), case)
+        with pytest.MonkeyPatch.context() as patched:
+            At(patched, number, die)
+            try:
+                case.make(table)
+            except Died:
+                pass
+            else:
+                break
+        were_held.add(bool(held(table)))
+        was_published = opened(table).versions.latest() > NEWEST
+        if is_cleaned:
+            cleaned(table)
+            if was_published and isinstance(case, Restored):
+                assert held(table) == []
+                assert VERSION not in opened(table).versions.numbers()
+        results.append(case.make(table))
+        check(case, table, is_made=results[-1])
+        cleaned(table)
+        check(case, table, is_made=results[-1])
+        shutil.rmtree(table)
+    assert were_held == {False, True}
+    assert {*results} == ({False, True} if is_cleaned else {True})
 
 
 def test_a_store_that_allows_no_removal_has_nothing_announced(

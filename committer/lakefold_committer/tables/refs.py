@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from lakefold_table.branch_names import branch_root
-from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
+from lakefold_table.errors import DamagedError, InvalidError, LocationError, VersionExpiredError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.tag_proposal import TagTarget
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from lakefold_committer.fold.fold import Folded
+    from lakefold_committer.fold.fold import Folded, FoldedTable
     from lakefold_table.format import State
     from lakefold_table.storage.base import Storage
     from lakefold_table.tag_proposal import TagChange
@@ -58,11 +58,30 @@ class NeededVersions:
             own = canonical(root) if root else uri
             if above(own, branch_root(state.branch)) == main:
                 needed.add(TagTarget(state.branch, version))
-        if not needed or not (main == uri or self._roots is None or is_under(main, self._roots)):
+        refs = self._refs_at(main) if needed else None
+        if refs is None:
             return nullcontext(enter_result=True)
-        storage = self._storage if main == uri else open_canonical(main, self._options)
         versions = [(target.branch or None, target.version) for target in needed]
-        return Refs(storage).held(versions, self._holder)
+        until = "" if after is None else after.branch, folded.table.version + (folded.publication is None)
+        return refs.held(versions, self._holder, until)
+
+    def remove_ended(self, table: FoldedTable) -> None:
+        """Removes what committers before this one left that were killed. Call it after the first version.
+
+        If the store refuses it for good, nothing is removed: no version depends on it.
+        """
+        branch = None if table.state is None else table.state.branch
+        refs = self._refs_at(above(self._storage.uri, branch_root(branch)))
+        if refs is not None:
+            with suppress(LocationError):
+                refs.remove_ended_holds()
+
+    def _refs_at(self, main: str) -> Refs | None:
+        """Returns the refs at the root of the main branch, None if that is outside of the roots."""
+        if main == self._storage.uri:
+            return Refs(self._storage)
+        is_ours = self._roots is None or is_under(main, self._roots)
+        return Refs(open_canonical(main, self._options)) if is_ours else None
 
 
 def write_tags(storage: Storage, changes: Iterable[TagChange], is_late: Callable[[], bool]) -> bool:

@@ -234,8 +234,9 @@ class TableWriter:
         is_first = self._state.state is WriterState.ANNOUNCING
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
-        if is_first and tags:
+        if is_first and self._format.refs is not None:
             write_tags_again(self._versions.storage, tags, is_late)
+            self._needs.remove_ended(after)
         self._record_branch(after)
         self._write_files_after(after)
         return True
@@ -474,11 +475,9 @@ class TableWriter:
                 raise
             if published is not Published.UNKNOWN:
                 return published
-        raise RetryError(
-            f"version {publication.version} was put {UNKNOWN_PUTS} times without an answer",
-            where=self._ahead.uri,
-            hint="check the store; the same version is put again",
-        )
+        message = f"version {publication.version} was put {UNKNOWN_PUTS} times without an answer"
+        hint = "check the store; the same version is put again"
+        raise RetryError(message, where=self._ahead.uri, hint=hint)
 
     @contextmanager
     def _seen_dropped(self) -> Iterator[None]:

@@ -135,11 +135,18 @@ class Consumers:
         return consumer
 
     def tagged(self) -> frozenset[int]:
-        """Returns the versions of this branch that have tags, without those that consumers keep."""
+        """Returns the versions of this branch that have tags, without those that consumers keep.
+
+        The tags that a killed committer left keep none.
+        """
+        # What these are for was written before: the tags are listed after them.
+        ended = self._refs.ended_holds()
         return frozenset(
             tag.version
             for name, tag in self._refs.tags().items()
-            if (tag.branch or MAIN) == (self.branch or MAIN) and not name.startswith(TAG)
+            if (tag.branch or MAIN) == (self.branch or MAIN)
+            and not name.startswith(TAG)
+            and name not in ended
         )
 
     def forked(self) -> dict[int, str]:

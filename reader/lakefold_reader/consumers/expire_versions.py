@@ -19,6 +19,7 @@ from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned
     if dry_run:
         return _cleaned(source, planned.newest, planned.versions, None)
     consumers = Consumers(source)
+    # Other clients would stop at these tags, and pylance does so as well.
+    Refs(consumers.main).remove_ended_holds()
     versions = planned.versions
     done = Cleaned(0, 0, 0)
     while versions:

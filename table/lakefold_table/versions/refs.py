@@ -38,6 +38,8 @@ T = TypeVar("T")
 MANIFESTS: Final = BUILT_IN.manifests
 REFS: Final = BUILT_IN.refs
 DATA = "data"
+UNTIL: Final = "lakefold.until"
+"""What the tags of `Refs.held` say in their metadata: branch and version, as `BRANCH:VERSION`."""
 ID_DIGITS = 32
 """The length of a fork's id in a branch's lineage."""
 
@@ -204,25 +206,57 @@ class Refs:
         return self._stored_size(version, branch) is not None
 
     @contextmanager
-    def held(self, versions: Collection[tuple[str | None, int]], holder: str) -> Iterator[bool]:
+    def held(
+        self, versions: Collection[tuple[str | None, int]], holder: str, until: tuple[str, int]
+    ) -> Iterator[bool]:
         """Keeps versions, each with its branch, by tags of their own, until what needs them is written.
 
         Yields False if one of them is gone or a clean-up removes it. `holder`: a text that no other process
-        uses. Raises `InvalidError` for an impossible name of a branch.
+        uses. `until`: a branch and its version: once that exists, what needs them is written or never will
+        be. Raises `InvalidError` for an impossible name of a branch.
         """
-        names = [f"{HELD_TAG}{holder}-{number}" for number in range(len(versions))]
+        branch, version = until
+        # A tag that others remove because that version exists is never set again.
+        names = [f"{HELD_TAG}{holder}-{version}-{number}" for number in range(len(versions))]
         try:
-            yield all(self._hold(*each) for each in zip(names, versions, strict=True))
+            yield all(
+                self._hold(name, each, {UNTIL: f"{branch}:{version}"})
+                for name, each in zip(names, versions, strict=True)
+            )
         finally:
             for name in names:
                 self._storage.delete(REFS.tag_path(name))
 
-    def _hold(self, name: str, target: tuple[str | None, int]) -> bool:
+    def ended_holds(self) -> frozenset[str]:
+        """Returns the tags of `held` that a killed process left: they keep nothing that is needed.
+
+        What they are for was written before this was called, and counts by itself, or it never will be.
+        """
+        names = {REFS.ref_name(name) or "" for name in self._storage.names(REFS.tags)}
+        return frozenset(name for name in names if name.startswith(HELD_TAG) and self._is_ended(name))
+
+    def remove_ended_holds(self) -> None:
+        """Removes the tags of `held` that killed processes left."""
+        for name in self.ended_holds():
+            self._storage.delete(REFS.tag_path(name))
+
+    def _is_ended(self, name: str) -> bool:
+        """Returns whether what a tag of `held` waits for exists, or the version that it keeps is gone."""
+        try:
+            tag = self.tag(name)
+            branch, _, version = tag.metadata.get(UNTIL, "").rpartition(":")
+            newest = max(self._numbers(_below(branch))[1], default=0)
+            return newest >= int(version) or self._stored_size(tag.version, tag.branch) is None
+        except (UnknownRefError, DamagedError, InvalidError, ValueError):
+            # It was removed just now, or no committer has set it.
+            return False
+
+    def _hold(self, name: str, target: tuple[str | None, int], metadata: Mapping[str, str]) -> bool:
         branch, version = target
         size = self._stored_size(version, branch)
         if size is None:
             return False
-        self.pin(name, version, branch=branch, size=size, metadata={})
+        self.pin(name, version, branch=branch, size=size, metadata=metadata)
         stays = self._removals.spares(_branch_in_file(branch) or "", version.__eq__)
         return stays and self._stored_size(version, branch) is not None
 
@@ -335,9 +369,8 @@ class Refs:
         """
         size = self._stored_size(version, branch)
         if size is None:
-            folder = self.resolve_branch(branch or MAIN)
-            numbers = self._numbers(f"{folder}/" if folder else "")[1]
-            raise self._gone(version, branch, numbers)
+            self.resolve_branch(branch or MAIN)
+            raise self._gone(version, branch, self._numbers(_below(branch))[1])
         return size
 
     def _stored_size(self, version: int, branch: str | None) -> int | None:
@@ -348,8 +381,7 @@ class Refs:
         """
         if branch and branch != MAIN:
             check_branch_name(branch)
-        folder = branch_root(branch or MAIN)
-        below = f"{folder}/" if folder else ""
+        below = _below(branch)
         naming = self._namings.get(below)
         if naming is None:
             naming = self._namings[below] = self._numbers(below)[0]
@@ -425,6 +457,12 @@ class Refs:
 
     def _where(self, path: str) -> str:
         return below(self._storage.uri, path)
+
+
+def _below(branch: str | None) -> str:
+    """Returns how the paths of a branch's files begin; main may be empty or absent."""
+    folder = branch_root(branch or MAIN)
+    return f"{folder}/" if folder else ""
 
 
 def _branch_in_file(branch: str | None) -> str | None:
