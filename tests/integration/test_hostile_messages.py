@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.envelope import encode
 from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.read.turns import TURN
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
@@ -340,6 +341,8 @@ def bombs(uri: str) -> Iterator[Raw]:
     yield None, value, []
     yield b"\xff\xfe" * 100_000, value, []
     yield key, value, [("name", b"x" * 800_000)]
+    # What an outcome repeats of a message must leave room for the rest of the outcome.
+    yield key, value, [(TURN, b"x" * (MEGABYTE - len(key) - len(value) - 150))]
     yield key, value, [(f"name-{number}", b"") for number in range(20_000)]
     yield key, value, [("n" * 30_000, b"v") for _ in range(20)]
     nested = b""

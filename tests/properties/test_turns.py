@@ -66,6 +66,12 @@ def test_a_header_is_read_as_it_was_written(turn: Turn) -> None:
     )
 
 
+def test_a_header_that_is_too_long_is_not_repeated() -> None:
+    longest = Turn(name(1), frozenset(range(MOST_HASHES)), frozenset(range(MOST_HASHES))).encode()
+    assert header_of(((HEADER, longest),), is_refused=True) == longest
+    assert header_of(((HEADER, longest + bytes(4)),), is_refused=True) == b""
+
+
 @given(st.binary(max_size=100))
 def test_other_bytes_are_no_turn_or_any_turn(data: bytes) -> None:
     Turns().hear(outcome(), data, 0.0)

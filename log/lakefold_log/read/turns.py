@@ -39,6 +39,8 @@ _LEAST_S: Final = 2.0
 _BUILDS: Final = 4
 _MOST_S: Final = 60.0
 _HEAD: Final = struct.Struct("<16sII")
+_MOST_BYTES: Final = _HEAD.size + 8 * MOST_HASHES
+"""How long a header may be: with a longer one an outcome might not fit in a message."""
 _MILLISECONDS: Final = 1000
 _MOST_MS: Final = 2**32 - 1
 
@@ -69,7 +71,7 @@ class Turn:
     @classmethod
     def decode(cls, data: bytes) -> Self | None:
         """Returns the turn in a header, or None if there is none: other programs may write anything."""
-        if len(data) < _HEAD.size or len(data) % 4 or len(data) > _HEAD.size + 8 * MOST_HASHES:
+        if len(data) < _HEAD.size or len(data) % 4 or len(data) > _MOST_BYTES:
             return None
         batch, milliseconds, parts = _HEAD.unpack_from(data)
         hashes = np.frombuffer(data, "<u4", offset=_HEAD.size).tolist()
@@ -86,11 +88,13 @@ class Turn:
 
 
 def header_of(message: Headers, *, is_refused: bool) -> bytes:
-    """Returns the header of a proposal's outcome by those of its message, empty if there is none.
+    """Returns the header of a proposal's outcome by those of its message, empty if there is none to repeat.
 
-    If it is not refused, the header says nothing but the batch.
+    One that is too long is not repeated. If the proposal is not refused, only its first part is.
     """
     data = dict(message).get(TURN) or b""
+    if len(data) > _MOST_BYTES:
+        return b""
     return data if is_refused else data[: _HEAD.size]
 
 
