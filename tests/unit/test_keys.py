@@ -104,19 +104,23 @@ def apps(count: int, **changes: Any) -> dict[str, AppMark]:  # noqa: ANN401 - th
     }
 
 
-@pytest.mark.parametrize("rules", [SHORTENS_APPS - 1, SHORTENS_APPS])
-def test_apps_that_are_silent_for_long_are_forgotten_if_many_others_came_since(rules: int) -> None:
-    keys = Keys(Marks(apps=apps(KEPT_APPS + 9)), rules)
+def test_rules_before_forgot_apps_that_were_silent_for_long_if_many_others_came_since() -> None:
+    keys = Keys(Marks(apps=apps(KEPT_APPS + 9)), SHORTENS_APPS - 1)
     add(keys, append(app="new", batch=1), 20_000, START_US + 80 * DAY)
     assert len(keys.marks(START_US + SILENT_APP_US - 1).apps) == KEPT_APPS + 10
     kept = set(keys.marks(START_US + SILENT_APP_US).apps)
     assert kept == {"new", *(f"app-{number}" for number in range(KEPT_APPS - 1))}
 
 
-def test_a_clock_makes_no_app_forgotten_in_a_table_of_few() -> None:
-    keys = Keys(Marks(apps={"old": AppMark(((0, 0),), time_us=START_US)}))
-    add(keys, append(app="new", batch=1), 1, LATEST_US)
-    assert set(keys.marks(LATEST_US).apps) == {"old", "new"}
+@pytest.mark.parametrize("count", [1, KEPT_APPS + 9])
+def test_no_clock_makes_an_app_forgotten(count: int) -> None:
+    """Neither one that jumps ahead, nor one that was behind when the apps wrote and is corrected."""
+    keys = Keys(Marks(apps=apps(count)))
+    add(keys, append(app="new", batch=1), 20_000, LATEST_US)
+    again = Keys(through(keys.marks(LATEST_US)))
+    assert all(
+        isinstance(seen(again, append(app=name, batch=1)), Duplicate) for name in (*apps(count), "new")
+    )
 
 
 @pytest.mark.parametrize(("length", "refused"), [(256, False), (257, True), (100_000, True)])

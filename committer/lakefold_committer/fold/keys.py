@@ -106,10 +106,10 @@ class Keys:
     def marks(self, time_us: int) -> Marks:
         """Returns the marks with these keys, bounded.
 
-        The `KEPT_APPS` whose last batches are in the newest versions are kept whole, even if a clock is
-        wrong: a table of few apps forgets none. Of the others those are forgotten that have been silent for
-        90 days. Of those that remain less is kept (`AppMark.shortened`), until their text is too long: then
-        those are forgotten that have been silent for longest. So any number of apps may write.
+        The `KEPT_APPS` whose last batches are in the newest versions are kept whole. Of the others less is
+        kept (`AppMark.shortened`), until their text is too long: then those are forgotten whose last batches
+        are in the oldest versions. So any number of apps may write, and no clock makes a table forget one.
+        Rules before 10 forget those of the others that have been silent for 90 days by the logs' times.
         """
         apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
         spare = len(apps) - KEPT_APPS
@@ -119,7 +119,7 @@ class Keys:
             for name in silent[:spare]:
                 del apps[name]
         elif spare > 0:
-            apps = _shortened(apps, time_us)
+            apps = _shortened(apps)
         uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
         newest, rolled_back = dict(uuids), self._marks.uuids_rolled_back
         return replace(
@@ -131,7 +131,7 @@ class Keys:
         )
 
 
-def _shortened(apps: Mapping[str, AppMark], time_us: int) -> dict[str, AppMark]:
+def _shortened(apps: Mapping[str, AppMark]) -> dict[str, AppMark]:
     """Returns the marks with those shortened that are not the `KEPT_APPS` newest: see `Keys.marks`."""
     whole = {name: mark for name, mark in apps.items() if not mark.is_short}
     older = {name: mark for name, mark in apps.items() if mark.is_short}
@@ -139,9 +139,7 @@ def _shortened(apps: Mapping[str, AppMark], time_us: int) -> dict[str, AppMark]:
     if spare <= 0:
         return older | whole
     for name in sorted(whole, key=lambda name: (whole[name].last_version, name))[:spare]:
-        mark = whole.pop(name)
-        if mark.time_us > time_us - SILENT_APP_US:
-            older[name] = mark.shortened()
+        older[name] = whole.pop(name).shortened()
     length, forgotten = 0, set[str]()
     for name in reversed(older):
         length += len(older[name].short_form(name)) + 1

@@ -1,11 +1,11 @@
 """What a version remembers of the log, so that the table itself shows what has been folded into it.
 
 Marks are stored in the table's metadata under keys that begin with `lakefold.`. Any client can read them, and
-every version carries them on, whichever client makes it (Lance fact 2.5). They are bounded: at most 10,000
-apps with 32 intervals of batch ids each, 256 uuids, 64 file logs, 16 moves from one log to another. An app is
-forgotten if it has sent nothing for 90 days while 1,000 others have. For keys that a Restore left out of the
-table the marks remember which Restore that was, for at most 32 intervals of batch ids an app. For the newest
-16 batches of an app, and for the uuids, they remember a digest of the content.
+every version carries them on, whichever client makes it (Lance fact 2.5). They are bounded: 1,000 apps with
+at most 32 intervals of batch ids each, 128 KiB of apps with less, 256 uuids, 64 file logs, 16 moves from one
+log to another. For keys that a Restore left out of the table the marks remember which Restore that was, for
+at most 32 intervals of batch ids an app. For the newest 16 batches of an app, and for the uuids, they
+remember a digest of the content.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
 MAX_MOVES = 16
 SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
+"""After how long an app beyond these was forgotten under rules before 10."""
 
 
 class RebindReason(StrEnum):
