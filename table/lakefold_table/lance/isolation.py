@@ -1,4 +1,4 @@
-"""The isolation level of a Lance table: a key of its configuration (decision 0119).
+"""The isolation level of a Lance table: a key of its configuration (decision 0120).
 
 Lance itself has no levels. Without the key, what a proposal has read and does not change is not judged.
 """

@@ -2,7 +2,7 @@
 
 Each returns the evidence if the condition holds for the two operations, else None. "Ours" is the proposal,
 "theirs" the operation that was committed before. The `matrix` says how severe that is. Rows that ours has
-read and names are compared with the table itself (`operations.read_rows`, decision 0119).
+read and names are compared with the table itself (`operations.read_rows`, decision 0120).
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ SAME_KEYS = Rule(
     on_keys.same_inserted_keys,
 )
 
-# What was read, if that is judged (decision 0119).
+# What was read, if that is judged (decision 0120).
 READ_ADDED = Rule(
     RETRYABLE,
     "what the proposal has read is judged, and the appended rows may be among those that it looked for",

@@ -1,4 +1,4 @@
-"""Finds out whether rows that a proposal has read are in the table as they were (decision 0119).
+"""Finds out whether rows that a proposal has read are in the table as they were (decision 0120).
 
 A row that was changed was moved to another fragment, and is deleted where it was; so only deletions count.
 Rewrites move rows as they are: each row is followed into the fragment that has it now.
