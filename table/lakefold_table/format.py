@@ -57,7 +57,8 @@ class Requirements:
     `operations_since`: what all later versions did is needed. `bases`: paths and URIs below which files of
     the table will be from now on, to be checked whether tables are allowed there. `neighbours`: roots above
     or below the one at which an entry begins a table, to be checked whether they hold other tables. `times`:
-    files whose time is needed.
+    files whose time is needed. `restored`: files that an older version had and that come back, each with that
+    version.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -72,6 +73,7 @@ class Requirements:
     tails: Mapping[str, int] = field(default_factory=dict)
     neighbours: frozenset[str] = frozenset()
     times: frozenset[str] = frozenset()
+    restored: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def all_of(cls, parts: Iterable[Requirements]) -> Requirements:
@@ -95,6 +97,7 @@ class Requirements:
             dict(chain.from_iterable(part.tails.items() for part in parts)),
             frozenset[str]().union(*(part.neighbours for part in parts)),
             frozenset[str]().union(*(part.times for part in parts)),
+            dict(chain.from_iterable(part.restored.items() for part in parts)),
         )
 
 
@@ -102,15 +105,17 @@ class Requirements:
 class Fetched:
     """What was fetched for `Requirements`. A path or version that is not a key was not looked up.
 
-    `sizes`: None for a file that does not exist. `contents`: None for a file that does not exist or is larger
-    than was allowed. `schemas`: the schema of an older version, None if the version is gone. `states`: whole
-    versions, None for one that is gone. `listed`: sizes in the order in which the entry's files were listed,
-    -1 for a file that does not exist. `outside`: those of the bases below which tables are not allowed.
+    `sizes`: None for a file that does not exist, or that comes back and may be removed just now. `contents`:
+    None for a file that does not exist or is larger than was allowed. `schemas`: the schema of an older
+    version, None if the version is gone. `states`: whole versions, None for one that is gone. `listed`: sizes
+    in the order in which the entry's files were listed, -1 for a file that does not exist. `outside`: those
+    of the bases below which tables are not allowed.
     `folders`: the sizes of the files in each folder, by name. `tails`: None for a file that does not exist.
     `neighbours`: those of the roots that hold a table. `times`: when a file was stored, in microseconds since
     1970; the present if that is unknown. `deleted`: those roots of `states` at which a branch was deleted,
-    and by which entry. No format needs the last two: `tags`, those that entries name, and `needed_by`, the
-    tags and branches that need a branch which an entry deletes, None if they can't be read.
+    and by which entry. No format needs the last three: `tags`, those that entries name, `needed_by`, the
+    tags and branches that need a branch which an entry deletes, None if they can't be read, and `restored`,
+    those of its files that exist.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -126,6 +131,7 @@ class Fetched:
     deleted: Mapping[str, Position] = field(default_factory=dict)
     tags: KnownTags = NO_TAGS
     needed_by: Sequence[str] | None = ()
+    restored: Mapping[str, int] = field(default_factory=dict)
 
 
 @value()

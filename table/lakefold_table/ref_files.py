@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 CONSUMER_TAG: Final = "lakefold-consumer-"
 """How the names of consumers' tags begin."""
-HELD_TAG: Final = "lakefold-held-"
-"""How the names of the tags begin by which a committer keeps versions while it writes what needs them."""
 
 
 @dataclass(frozen=True, slots=True)

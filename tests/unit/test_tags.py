@@ -27,7 +27,6 @@ from lakefold_table.errors import FencedError, RetryError, StopError
 from lakefold_table.formats import delta
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import LogId, Position
-from lakefold_table.ref_files import HELD_TAG
 from lakefold_table.tag_proposal import NO_TAGS
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
@@ -62,9 +61,7 @@ def begin() -> Envelope:
 
 
 def tags() -> dict[str, int]:
-    """Without those that a committer left that was killed while it set a tag."""
-    stored = Refs(MemoryStorage(HERE)).tags().items()
-    return {name: tag.version for name, tag in stored if not name.startswith(HELD_TAG)}
+    return {name: tag.version for name, tag in Refs(MemoryStorage(HERE)).tags().items()}
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.branch_end import after_end
 from lakefold_table.entry import Invalid, Result, Tagged
 from lakefold_table.errors import InvalidError
-from lakefold_table.ref_files import CONSUMER_TAG, HELD_TAG
+from lakefold_table.ref_files import CONSUMER_TAG
 from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.version_mark import mark_of, version_fault
 
@@ -143,8 +143,6 @@ def name_fault(refs: RefFiles, tag: Tag) -> Invalid | None:
     if name.startswith(CONSUMER_TAG):
         hint = "use `lakefold consumers TABLE --set` or `--drop`"
         return Invalid(f"the tag {name} belongs to a named consumer", hint)
-    if name.startswith(HELD_TAG) and not tag.delete:
-        return Invalid(f"committers set tags like {name} themselves", "choose another name")
     try:
         # A tag that makes trouble in pylance can be removed.
         (refs.check_tag_name if tag.delete else refs.check_new_tag_name)(name)

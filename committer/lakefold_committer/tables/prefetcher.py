@@ -134,11 +134,18 @@ class Prefetcher:
             paths = unknown_sizes if self._size_check is SizeCheck.UNKNOWN else ()
         if not paths:
             return {}
-        storage = self._versions.storage
-        try:
-            return storage.sizes(paths)
-        except LocationError:
-            return {path: _size(storage, path) for path in paths}
+        return stored_sizes(self._versions.storage, paths)
+
+    def restored(self, files: Mapping[str, int]) -> Mapping[str, int | None]:
+        """Returns the sizes of files that come back, each with its version, None if it is gone.
+
+        It counts as gone if a clean-up removes its version or a later one.
+        """
+        if not files or self._size_check is SizeCheck.NONE:
+            return {}
+        going = max(VersionRemovals(self._versions.storage).begun(""), default=-1)
+        sizes = stored_sizes(self._versions.storage, files)
+        return {path: sizes[path] if version > going else None for path, version in files.items()}
 
     def listed(self, portions: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
         """Returns the sizes of files that are listed in portions, in their order, -1 if one doesn't exist."""
@@ -422,6 +429,14 @@ class Prefetcher:
         except InvalidError:
             return None
         return storage if self._roots is None or is_under(storage.uri, self._roots) else None
+
+
+def stored_sizes(storage: Storage, paths: Collection[str]) -> Mapping[str, int | None]:
+    """Returns the size of each file, None if it is missing or the store refuses its path."""
+    try:
+        return storage.sizes(paths)
+    except LocationError:
+        return {path: _size(storage, path) for path in paths}
 
 
 def _size(storage: Storage, path: str) -> int | None:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from lakefold_table.branch_names import branch_root
+from lakefold_committer.tables.prefetcher import stored_sizes
+from lakefold_table.branch_names import MAIN, branch_root
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, VersionExpiredError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.tag_proposal import TagTarget
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.refs import Refs, UnknownRefError
+from lakefold_table.versions.version_removals import Hold, VersionRemovals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_committer.fold.fold import Folded, FoldedTable
     from lakefold_table.format import State
@@ -41,15 +41,21 @@ class NeededVersions:
         self._storage = storage
         self._roots = roots
         self._options = options
-        self._holder = str(uuid.uuid4())
 
-    def held(self, folded: Folded, states: Mapping[tuple[str, int], object]) -> AbstractContextManager[bool]:
-        """Keeps what a group needs until it is published, as `Refs.held` does, as far as it is of this table.
+    @contextmanager
+    def held(
+        self,
+        folded: Folded,
+        states: Mapping[tuple[str, int], object],
+        restored: Mapping[str, int],
+    ) -> Iterator[bool]:
+        """Keeps what a group needs until it is published, as far as it is of this table.
 
-        `states`: the older versions that were read for the fold, as in `Fetched`.
+        Yields False if some of it is gone or is being removed. `states`: the older versions that were read
+        for the fold; `restored`: the files that come back. Both as in `Fetched`.
         """
-        uri, after = self._storage.uri, folded.table.state
-        main = above(uri, branch_root(None if after is None else after.branch))
+        uri, after = self._storage.uri, folded.table
+        main = self._main(after)
         needed = {change.target for change in folded.tags if change.target is not None}
         for (root, version), state in cast("Mapping[tuple[str, int], State | None]", states).items():
             # Without a state the root may be any text of a proposal.
@@ -58,30 +64,46 @@ class NeededVersions:
             own = canonical(root) if root else uri
             if above(own, branch_root(state.branch)) == main:
                 needed.add(TagTarget(state.branch, version))
-        refs = self._refs_at(main) if needed else None
-        if refs is None:
-            return nullcontext(enter_result=True)
-        versions = [(target.branch or None, target.version) for target in needed]
-        until = "" if after is None else after.branch, folded.table.version + (folded.publication is None)
-        return refs.held(versions, self._holder, until)
+        storage = self._storage_of(main) if needed or restored else None
+        if storage is None:
+            yield True
+            return
+        until = _branch(after), after.version + (folded.publication is None)
+        holds = [Hold(each.branch, range(each.version, each.version + 1), until) for each in needed]
+        if restored:
+            # Its files may be named by the removals of any later version.
+            holds.append(Hold("", range(min(restored.values()), until[1]), until))
+        with VersionRemovals(storage).held(holds) as are_spared:
+            refs = Refs(storage)
+            yield (
+                are_spared
+                and all(refs.has_version(each.version, each.branch or MAIN) for each in needed)
+                and None not in stored_sizes(storage, restored).values()
+            )
 
     def remove_ended(self, table: FoldedTable) -> None:
         """Removes what committers before this one left that were killed. Call it after the first version.
 
-        If the store refuses it for good, nothing is removed: no version depends on it.
+        If the store refuses that for good, they stay: no version depends on it.
         """
-        branch = None if table.state is None else table.state.branch
-        refs = self._refs_at(above(self._storage.uri, branch_root(branch)))
-        if refs is not None:
+        storage = self._storage_of(self._main(table))
+        if storage is not None:
             with suppress(LocationError):
-                refs.remove_ended_holds()
+                VersionRemovals(storage).remove_holds(_branch(table), table.version)
 
-    def _refs_at(self, main: str) -> Refs | None:
-        """Returns the refs at the root of the main branch, None if that is outside of the roots."""
+    def _main(self, table: FoldedTable) -> str:
+        return above(self._storage.uri, branch_root(_branch(table) or MAIN))
+
+    def _storage_of(self, main: str) -> Storage | None:
+        """Returns the store of the main branch, None if that is outside of the roots."""
         if main == self._storage.uri:
-            return Refs(self._storage)
+            return self._storage
         is_ours = self._roots is None or is_under(main, self._roots)
-        return Refs(open_canonical(main, self._options)) if is_ours else None
+        return open_canonical(main, self._options) if is_ours else None
+
+
+def _branch(table: FoldedTable) -> str:
+    return "" if table.state is None else table.state.branch
 
 
 def write_tags(storage: Storage, changes: Iterable[TagChange], is_late: Callable[[], bool]) -> bool:

@@ -70,8 +70,9 @@ def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable
 
 def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
     states = prefetcher.states(needs.states)
+    restored = prefetcher.restored(needs.restored)
     return Fetched(
-        prefetcher.sizes(needs.sizes, needs.unknown_sizes),
+        {**prefetcher.sizes(needs.sizes, needs.unknown_sizes), **restored},
         prefetcher.contents(needs.contents),
         prefetcher.schemas(needs.schemas),
         states,
@@ -82,6 +83,7 @@ def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
         prefetcher.neighbours(needs.neighbours),
         prefetcher.times(needs.times),
         deleted=prefetcher.deleted(states),
+        restored={path: needs.restored[path] for path, size in restored.items() if size is not None},
     )
 
 

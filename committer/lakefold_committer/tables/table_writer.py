@@ -71,13 +71,14 @@ class GroupResult:
 class Prepared:
     """A group that is folded in memory, and what was read for that. Its outcomes hold once it is published.
 
-    `files`: those of the table that the entries name. `states`: older versions, as in `Fetched`.
+    `files`: those of the table that the entries name. `states`, `restored`: as in `Fetched`.
     """
 
     group: tuple[Entry, ...]
     folded: Folded
     files: Sequence[str]
     states: Mapping[tuple[str, int], object]
+    restored: Mapping[str, int]
 
     @property
     def step(self) -> GroupResult:
@@ -190,13 +191,12 @@ class TableWriter:
         self._ahead = self._ahead.reported_below(self._reported_below)
         with self._seen_dropped():
             folded, fetched = self._folded(group)
-        group = group[: len(folded.outcomes)]
         self._ahead = folded.table
         if folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PREPARED)
-        # The next group may be folded before these are written.
         self._prefetcher.remember(folded)
-        return Prepared(tuple(group), folded, files_in(fetched), fetched.states)
+        done = tuple(group[: len(folded.outcomes)])
+        return Prepared(done, folded, files_in(fetched), fetched.states, fetched.restored)
 
     def put(self, prepared: Prepared, sure: Callable[[], None] | None = None) -> bool:
         """Changes the tags and publishes what was prepared, in its order.
@@ -207,7 +207,8 @@ class TableWriter:
         Raises `RetryError` if the store can't be reached: put the same again, or fall back. Raises
         `StopError` if the table was dropped: open it again.
         """
-        with self._seen_dropped(), self._needs.held(prepared.folded, prepared.states) as are_kept:
+        needed = self._needs.held(prepared.folded, prepared.states, prepared.restored)
+        with self._seen_dropped(), needed as are_kept:
             return are_kept and self._put(prepared, sure)
 
     def _put(self, prepared: Prepared, sure: Callable[[], None] | None) -> bool:
@@ -234,7 +235,7 @@ class TableWriter:
         is_first = self._state.state is WriterState.ANNOUNCING
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
-        if is_first and self._format.refs is not None:
+        if is_first:
             write_tags_again(self._versions.storage, tags, is_late)
             self._needs.remove_ended(after)
         self._record_branch(after)

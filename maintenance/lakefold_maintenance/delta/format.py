@@ -6,7 +6,6 @@ it exists. What reads and writes Parquet files is loaded when the first task is 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, cast
 
 from lakefold_maintenance.delta.proposals import RewrittenFiles, optimize
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 NONE_NEEDED: Final = 2**63 - 1
 """A number above that of every version."""
-_VERSION: Final = re.compile(r"[0-9]{1,18}")
 
 
 class DeltaMaintenance:
@@ -83,8 +81,7 @@ class DeltaMaintenance:
         if proposal is None or proposal.based_on is None:
             return WaitingEntry(NONE_NEEDED)
         if proposal.restores:
-            named = envelope.delta.operation_parameters.get("version", "")
-            return WaitingEntry(int(named) if _VERSION.fullmatch(named) else 0)
+            return WaitingEntry(proposal.restored or 0)
         moved = [] if proposal.changes_data else [file.path for file in proposal.removes]
         return WaitingEntry(proposal.based_on, moved)
 

@@ -37,7 +37,7 @@ from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_reader.format.source import Source
     from lakefold_table.storage.base import Storage
@@ -135,19 +135,25 @@ class Consumers:
         return consumer
 
     def tagged(self) -> frozenset[int]:
-        """Returns the versions of this branch that have tags, without those that consumers keep.
-
-        The tags that a killed committer left keep none.
-        """
-        # What these are for was written before: the tags are listed after them.
-        ended = self._refs.ended_holds()
+        """Returns the versions of this branch that have tags, without those that consumers keep."""
         return frozenset(
             tag.version
             for name, tag in self._refs.tags().items()
-            if (tag.branch or MAIN) == (self.branch or MAIN)
-            and not name.startswith(TAG)
-            and name not in ended
+            if (tag.branch or MAIN) == (self.branch or MAIN) and not name.startswith(TAG)
         )
+
+    def held(self, numbers: Sequence[int]) -> frozenset[int]:
+        """Returns the versions of this branch that committers need for what they are about to publish.
+
+        `numbers`: those of this branch. What a killed committer needed counts until that is published.
+        """
+        held = set[int]()
+        for hold in VersionRemovals(self._storage).holds().values():
+            branch, version = hold.until
+            newest = numbers[-1] if branch == self.branch else self._refs.newest(branch)
+            if hold.branch == self.branch and newest < version:
+                held.update(number for number in numbers if number in hold.versions)
+        return frozenset(held)
 
     def forked(self) -> dict[int, str]:
         """Returns the versions of this branch that branches were made from, each with a branch's name.

@@ -19,7 +19,6 @@ from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
-from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
@@ -97,8 +96,6 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned
     if dry_run:
         return _cleaned(source, planned.newest, planned.versions, None)
     consumers = Consumers(source)
-    # Other clients would stop at these tags, and pylance does so as well.
-    Refs(consumers.main).remove_ended_holds()
     versions = planned.versions
     done = Cleaned(0, 0, 0)
     while versions:
@@ -158,14 +155,14 @@ def _needed(
 ) -> tuple[list[Consumer], int, frozenset[int]]:
     """Returns the branch's consumers, the oldest version they need, and those that tags and branches need.
 
-    Tags are read before and after the branches: a committer tags a version until it has set another tag, or
-    made a branch, that needs it.
+    What committers need is read first, so that what they need it for is seen once they hold it no more.
     """
+    held = consumers.held(numbers)
     here = sorted(
         (consumer for consumer in consumers.all() if consumer.branch == consumers.branch),
         key=lambda consumer: consumer.version,
     )
-    protected = consumers.tagged() | _forked(source, consumers, numbers) | consumers.tagged()
+    protected = held | consumers.tagged() | _forked(source, consumers, numbers)
     return here, min((consumer.version for consumer in here), default=numbers[-1]), protected
 
 

@@ -119,7 +119,7 @@ class DeltaFormat:
         sizes = set[str]()
         since: int | None = None
         around = Requirements()
-        contents: dict[str, int] = {}
+        contents, restored = dict[str, int](), dict[str, int]()
         for entry in entries:
             proposal = proposed(entry)
             if proposal.fault is not None:
@@ -127,6 +127,8 @@ class DeltaFormat:
             if state is None and proposal.begins_table:
                 around = needs_around(entry.envelope.table)
             sizes.update(proposal.files)
+            if proposal.restores:
+                restored.update(dict.fromkeys(proposal.files, proposal.restored or 0))
             own = (file_of(file.deletion_vector) for file in proposal.adds)
             contents.update({path: MOST_FILE for path in own if path is not None})
             based_on = proposal.based_on
@@ -140,6 +142,7 @@ class DeltaFormat:
             operations_since=since,
             neighbours=around.neighbours,
             times=_times(state, entries),
+            restored=restored,
         )
 
     def with_history(self, state: DeltaState, older: Iterable[VersionSummary]) -> DeltaState:

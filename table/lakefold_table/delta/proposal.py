@@ -163,7 +163,8 @@ class DeltaTableProposal:
     @property
     def restored(self) -> int | None:
         """The version that it restores, None if it restores none or does not name it."""
-        return number_of(dict(self.parameters).get("version")) if self.restores else None
+        version = number_of(dict(self.parameters).get("version")) if self.restores else None
+        return None if version is None or version < 0 else version
 
     @property
     def rewrites_rows(self) -> bool:

@@ -7,7 +7,6 @@ the same time, the later write counts, as with every Lance client. Creating a re
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -21,14 +20,13 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.ref_files import HELD_TAG, Branch, Tag
+from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, ReplacesKnown, Storage
-from lakefold_table.versions.version_removals import VersionRemovals
 from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_table.version_names import Naming
 
@@ -38,8 +36,6 @@ T = TypeVar("T")
 MANIFESTS: Final = BUILT_IN.manifests
 REFS: Final = BUILT_IN.refs
 DATA = "data"
-UNTIL: Final = "lakefold.until"
-"""What the tags of `Refs.held` say in their metadata: branch and version, as `BRANCH:VERSION`."""
 ID_DIGITS = 32
 """The length of a fork's id in a branch's lineage."""
 
@@ -81,7 +77,6 @@ class Refs:
         self._storage = storage
         self._now_ns = now_ns
         self._namings: dict[str, Naming] = {}
-        self._removals = VersionRemovals(storage)
 
     def tags(self) -> dict[str, Tag]:
         """Returns all tags by name. Raises `DamagedError` if a tag can't be read."""
@@ -172,8 +167,7 @@ class Refs:
         """Returns the tags and branches because of which a branch can't be deleted, as texts for people.
 
         Those are the tags that name a version of it, and the branches that were made from it. `unwritten`:
-        changes that count as written. The tags of `held` don't count: what they are for does once it is
-        written. Raises `DamagedError` if one of the other files can't be read.
+        changes that count as written. Raises `DamagedError` if one of the other files can't be read.
         """
         changed = unwritten or RefChanges()
         stored_tags = self._all(REFS.tags, REFS.tag_path, REFS.decode_tag, but=changed.tags)
@@ -182,11 +176,7 @@ class Refs:
         recorded = {name: each.parent for name, each in self.branches().items()}
         parents |= sorted({**recorded, **changed.branches}.items())
         return [
-            *(
-                f"tag {name}"
-                for name, named in sorted(tags.items())
-                if named == branch and not name.startswith(HELD_TAG)
-            ),
+            *(f"tag {name}" for name, named in sorted(tags.items()) if named == branch),
             *(f"branch {name}" for name, parent in parents.items() if parent == branch),
         ]
 
@@ -205,60 +195,10 @@ class Refs:
             return False
         return self._stored_size(version, branch) is not None
 
-    @contextmanager
-    def held(
-        self, versions: Collection[tuple[str | None, int]], holder: str, until: tuple[str, int]
-    ) -> Iterator[bool]:
-        """Keeps versions, each with its branch, by tags of their own, until what needs them is written.
-
-        Yields False if one of them is gone or a clean-up removes it. `holder`: a text that no other process
-        uses. `until`: a branch and its version: once that exists, what needs them is written or never will
-        be. Raises `InvalidError` for an impossible name of a branch.
-        """
-        branch, version = until
-        # A tag that others remove because that version exists is never set again.
-        names = [f"{HELD_TAG}{holder}-{version}-{number}" for number in range(len(versions))]
-        try:
-            yield all(
-                self._hold(name, each, {UNTIL: f"{branch}:{version}"})
-                for name, each in zip(names, versions, strict=True)
-            )
-        finally:
-            for name in names:
-                self._storage.delete(REFS.tag_path(name))
-
-    def ended_holds(self) -> frozenset[str]:
-        """Returns the tags of `held` that a killed process left: they keep nothing that is needed.
-
-        What they are for was written before this was called, and counts by itself, or it never will be.
-        """
-        names = {REFS.ref_name(name) or "" for name in self._storage.names(REFS.tags)}
-        return frozenset(name for name in names if name.startswith(HELD_TAG) and self._is_ended(name))
-
-    def remove_ended_holds(self) -> None:
-        """Removes the tags of `held` that killed processes left."""
-        for name in self.ended_holds():
-            self._storage.delete(REFS.tag_path(name))
-
-    def _is_ended(self, name: str) -> bool:
-        """Returns whether what a tag of `held` waits for exists, or the version that it keeps is gone."""
-        try:
-            tag = self.tag(name)
-            branch, _, version = tag.metadata.get(UNTIL, "").rpartition(":")
-            newest = max(self._numbers(_below(branch))[1], default=0)
-            return newest >= int(version) or self._stored_size(tag.version, tag.branch) is None
-        except (UnknownRefError, DamagedError, InvalidError, ValueError):
-            # It was removed just now, or no committer has set it.
-            return False
-
-    def _hold(self, name: str, target: tuple[str | None, int], metadata: Mapping[str, str]) -> bool:
-        branch, version = target
-        size = self._stored_size(version, branch)
-        if size is None:
-            return False
-        self.pin(name, version, branch=branch, size=size, metadata=metadata)
-        stays = self._removals.spares(_branch_in_file(branch) or "", version.__eq__)
-        return stays and self._stored_size(version, branch) is not None
+    def newest(self, branch: str) -> int:
+        """Returns the newest version of a branch, 0 if it has none. The branch is empty for the main one."""
+        folder = branch_root(branch or MAIN)
+        return max(self._numbers(f"{folder}/" if folder else "")[1], default=0)
 
     def set_tag(
         self,
@@ -369,8 +309,9 @@ class Refs:
         """
         size = self._stored_size(version, branch)
         if size is None:
-            self.resolve_branch(branch or MAIN)
-            raise self._gone(version, branch, self._numbers(_below(branch))[1])
+            folder = self.resolve_branch(branch or MAIN)
+            numbers = self._numbers(f"{folder}/" if folder else "")[1]
+            raise self._gone(version, branch, numbers)
         return size
 
     def _stored_size(self, version: int, branch: str | None) -> int | None:
@@ -381,7 +322,8 @@ class Refs:
         """
         if branch and branch != MAIN:
             check_branch_name(branch)
-        below = _below(branch)
+        folder = branch_root(branch or MAIN)
+        below = f"{folder}/" if folder else ""
         naming = self._namings.get(below)
         if naming is None:
             naming = self._namings[below] = self._numbers(below)[0]
@@ -457,12 +399,6 @@ class Refs:
 
     def _where(self, path: str) -> str:
         return below(self._storage.uri, path)
-
-
-def _below(branch: str | None) -> str:
-    """Returns how the paths of a branch's files begin; main may be empty or absent."""
-    folder = branch_root(branch or MAIN)
-    return f"{folder}/" if folder else ""
 
 
 def _branch_in_file(branch: str | None) -> str | None:

@@ -7,13 +7,18 @@ clean-up, which has to begin anew. So one of the two always sees the other (deci
 
 A decision to remove holds for ever, since files may be gone already. If the clean-up was killed, the next one
 continues it. An announcement without a decision refuses nothing, however old it is.
+
+A committer can't take back what it publishes. It says which versions it needs in a file here, a hold, until
+that is done. If it was killed, the hold counts until its branch has the version that was to be made.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.roots import below
@@ -22,8 +27,23 @@ from lakefold_table.storage.base import Storage, put_or_exists
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+T = TypeVar("T")
 FOLDER: Final = "_lakefold/removals"
 DECISION: Final = ".decision"
+HOLD: Final = ".hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Versions of a branch that a committer needs for what it is about to publish.
+
+    `until`: the branch that it folds, and a version of it: once that exists, what needs the versions is
+    written or never will be. Branches are given as in `VersionRemovals`.
+    """
+
+    branch: str
+    versions: range
+    until: tuple[str, int]
 
 
 class VersionRemovals:
@@ -74,6 +94,35 @@ class VersionRemovals:
             for name, versions in self._announced(branch)
         )
 
+    @contextmanager
+    def held(self, holds: Collection[Hold]) -> Iterator[bool]:
+        """Keeps versions until what needs them is written. Yields False if one of them is being removed.
+
+        If True, look then whether they exist.
+        """
+        paths = [f"{FOLDER}/{uuid.uuid4()}{HOLD}" for _ in holds]
+        try:
+            for path, hold in zip(paths, holds, strict=True):
+                self._storage.put(path, [_encoded_hold(hold)])
+            yield all(self.spares(hold.branch, hold.versions.__contains__) for hold in holds)
+        finally:
+            for path in paths:
+                self._storage.delete(path)
+
+    def holds(self) -> dict[str, Hold]:
+        """Returns what committers need, or needed when they were killed, by the names of the holds.
+
+        Read it before what is to be protected by itself: tags, branches and versions.
+        """
+        holds = ((name, self._hold(name)) for name in self._names() if name.endswith(HOLD))
+        return {name: hold for name, hold in holds if hold is not None}
+
+    def remove_holds(self, branch: str, version: int) -> None:
+        """Removes the holds until versions of this branch up to this one, which exists."""
+        for name, hold in self.holds().items():
+            if hold.until[0] == branch and hold.until[1] <= version:
+                self._storage.delete(f"{FOLDER}/{name}")
+
     def end(self, branch: str, left: Collection[int]) -> None:
         """Removes the announcements of a branch that name none of the versions that are left.
 
@@ -90,7 +139,7 @@ class VersionRemovals:
     def _announced(self, branch: str) -> Iterator[tuple[str, frozenset[int]]]:
         """Yields the names and versions of a branch's announcements."""
         for name in self._names():
-            content = None if name.endswith(DECISION) else self._read(name)
+            content = None if name.endswith((DECISION, HOLD)) else self._read(name)
             if content is not None and content[0] == branch:
                 yield name, content[1]
 
@@ -110,10 +159,25 @@ class VersionRemovals:
 
     def _read(self, name: str) -> tuple[str, frozenset[int]] | None:
         """Returns the branch and the versions in a file, None if it doesn't exist."""
+        return self._decoded(
+            name, lambda content: (str(content["branch"]), frozenset(map(int, content["versions"])))
+        )
+
+    def _hold(self, name: str) -> Hold | None:
+        return self._decoded(
+            name,
+            lambda content: Hold(
+                str(content["branch"]),
+                range(int(content["first"]), int(content["end"])),
+                (str(content["until_branch"]), int(content["until_version"])),
+            ),
+        )
+
+    def _decoded(self, name: str, decode: Callable[[Any], T]) -> T | None:
+        """Returns what a file says, None if it doesn't exist."""
         path = f"{FOLDER}/{name}"
         try:
-            content = json.loads(self._storage.get(path))
-            return str(content["branch"]), frozenset(map(int, content["versions"]))
+            return decode(json.loads(self._storage.get(path)))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -123,3 +187,9 @@ class VersionRemovals:
 
 def _encoded(branch: str, versions: Collection[int]) -> bytes:
     return json.dumps({"branch": branch, "versions": sorted(versions)}).encode()
+
+
+def _encoded_hold(hold: Hold) -> bytes:
+    branch, version = hold.until
+    content = {"branch": hold.branch, "first": hold.versions.start, "end": hold.versions.stop}
+    return json.dumps({**content, "until_branch": branch, "until_version": version}).encode()
