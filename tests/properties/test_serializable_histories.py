@@ -4,6 +4,8 @@ Each writer builds its batch on the version that is the newest then, and it is f
 alone or in a group. Every operation is also a function of the table's rows. What is committed must be what
 these functions give one after another, in the order of the log; a batch that changes nothing counts where it
 read.
+
+Promise: serializable (docs/operations.md).
 """
 
 from __future__ import annotations
