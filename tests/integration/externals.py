@@ -21,7 +21,7 @@ from tests.servers.dynamodb import TABLE
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome
@@ -36,10 +36,10 @@ LOG = LogId("cluster", "00000000-0000-0000-0000-00000000002a", 0)
 class Committer:
     """A writer that folds proposals into a branch of the table, one version for each call."""
 
-    def __init__(self, storage: Storage, first: int) -> None:
+    def __init__(self, storage: Storage, first: int, options: Mapping[str, str]) -> None:
         lance_format = LanceFormat()
         self.versions = Versions(storage, lance_format.folder, lance_format.detect)
-        self._owned = TableWriter(lance_format, self.versions, storage.uri)
+        self._owned = TableWriter(lance_format, self.versions, storage.uri, storage_options=options)
         self._offset = first
 
     def fold(self, *envelopes: Envelope) -> int:
@@ -111,7 +111,7 @@ class External:
     def committer(self, storage: Storage | None = None) -> Committer:
         """Another committer of ours, on the main line unless another store is given."""
         self.committers += 1
-        return Committer(storage or self.storage(), self.committers * 1000)
+        return Committer(storage or self.storage(), self.committers * 1000, self.options)
 
     def create(self) -> None:
         """Create the table by a fold."""
