@@ -194,7 +194,7 @@ class TableWriter:
         self._ahead = folded.table
         if folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PREPARED)
-        self._prefetcher.remember(folded)
+        self._prefetcher.remember(folded)  # The next group may be folded before these are written.
         done = tuple(group[: len(folded.outcomes)])
         return Prepared(done, folded, files_in(fetched), fetched.states, fetched.restored)
 

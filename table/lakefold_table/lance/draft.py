@@ -29,8 +29,7 @@ from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys, read_of
 from lakefold_table.lance.old_releases import note_data_format
-from lakefold_table.lance.operations import carried, clone, overwrite
-from lakefold_table.lance.operations import read_rows as rows_read
+from lakefold_table.lance.operations import carried, clone, overwrite, read_rows
 from lakefold_table.lance.operations.carried import CarriedRows
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import LanceProposal, changes_nothing, proposal_of
@@ -39,7 +38,6 @@ from lakefold_table.lance.proposal_footprint import (
     known_version,
     proposed_footprint,
     published_footprint,
-    read_rows,
 )
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
@@ -369,9 +367,10 @@ class LanceDraft:
         late = _too_old(read, state)
         if late is not None:
             return Rejected(late)
-        changed = self._changed_reads(envelope, read)
-        if changed is not None:
-            return changed
+        if envelope.reads.rows:
+            changed = read_rows.fault(self._table, envelope, self._history.rewrites(read))
+            if changed is not None:
+                return changed
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
         change = self._change(kind, replace(plain, rebase=rebase), moved, read)
         if isinstance(change, Rejected) and (rebase.merges or rebase.carries):
@@ -384,13 +383,6 @@ class LanceDraft:
         """Returns where Rewrites since the read version moved the rows of a proposal; None if none did."""
         rewrites = self._history.carried(ours, read)
         return carried.followed(self._table, proposal, rewrites) if rewrites else None
-
-    def _changed_reads(self, envelope: Envelope, read: int) -> Rejected | Invalid | None:
-        """Returns why rows that a proposal has read are not in the table as they were, or None."""
-        rows = read_rows(envelope)
-        if isinstance(rows, Invalid):
-            return rows
-        return rows_read.fault(self._table, rows, self._history.rewrites(read)) if rows else None
 
     def _change(
         self, kind: Kind, proposal: Proposal, moved: CarriedRows | Rejected | Invalid | None, read: int

@@ -38,8 +38,7 @@ from lakefold_table.lance.manifests.naming import (
 )
 from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
-from lakefold_table.lance.operations import carried
-from lakefold_table.lance.operations import read_rows as rows_read
+from lakefold_table.lance.operations import carried, read_rows
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import (
     NAME,
@@ -188,7 +187,7 @@ class LanceFormat:
         if state is not None:
             needs.append(_needs_to_judge(state, others))
             needs += _needs_to_carry(state, others)
-            needs += [rows_read.needs(state, envelope) for envelope in others if envelope.reads.rows]
+            needs += [read_rows.needs(state, envelope) for envelope in others if envelope.reads.rows]
         return Requirements.all_of(needs)
 
     def with_history(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:

@@ -17,7 +17,6 @@ from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
 from lakefold_table.lance.conflicts.reading import filter_of, footprint_of
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.isolation import READING, is_serializable
-from lakefold_table.lance.kinds import kind_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.rows.row_order import committed_in_order, states_order
 from lakefold_table.lance.schemas.schema import related
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.conflicts import Footprint
+    from lakefold_table.lance.kinds import Kind
 
 
 def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
@@ -65,7 +65,7 @@ def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None, he
     footprint = footprint_of(
         envelope.lance, affected_rows=rows, carries_reuse=reuse, keeps_order=keeps_order, last_id=FRAGMENT_IDS
     )
-    reads = _reads(envelope, head)
+    reads = _reads(envelope, footprint.kind, head)
     if reads is not None:
         footprint = replace(footprint, reads=reads)
     if footprint.indexing is None:
@@ -76,13 +76,13 @@ def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None, he
     return replace(footprint, indexing=replace(footprint.indexing, added=added))
 
 
-def _reads(envelope: Envelope, head: Manifest) -> Reads | None:
+def _reads(envelope: Envelope, kind: Kind, head: Manifest) -> Reads | None:
     """Returns what a proposal has read, None if that is not judged."""
     if envelope.HasField("reads"):
         said = envelope.reads
         keys = filter_of(said.keys) if said.HasField("keys") else None
         return Reads(keys, said.any_row, is_named=True)
-    return Reads() if is_serializable(head.config) and kind_of(envelope.lance) in READING else None
+    return Reads() if kind in READING and is_serializable(head.config) else None
 
 
 def published_footprint(

@@ -197,8 +197,7 @@ class Refs:
 
     def newest(self, branch: str) -> int:
         """Returns the newest version of a branch, 0 if it has none. The branch is empty for the main one."""
-        folder = branch_root(branch or MAIN)
-        return max(self._numbers(f"{folder}/" if folder else "")[1], default=0)
+        return max(self._numbers(_below(branch))[1], default=0)
 
     def set_tag(
         self,
@@ -309,9 +308,8 @@ class Refs:
         """
         size = self._stored_size(version, branch)
         if size is None:
-            folder = self.resolve_branch(branch or MAIN)
-            numbers = self._numbers(f"{folder}/" if folder else "")[1]
-            raise self._gone(version, branch, numbers)
+            self.resolve_branch(branch or MAIN)
+            raise self._gone(version, branch, self._numbers(_below(branch))[1])
         return size
 
     def _stored_size(self, version: int, branch: str | None) -> int | None:
@@ -322,8 +320,7 @@ class Refs:
         """
         if branch and branch != MAIN:
             check_branch_name(branch)
-        folder = branch_root(branch or MAIN)
-        below = f"{folder}/" if folder else ""
+        below = _below(branch)
         naming = self._namings.get(below)
         if naming is None:
             naming = self._namings[below] = self._numbers(below)[0]
@@ -399,6 +396,12 @@ class Refs:
 
     def _where(self, path: str) -> str:
         return below(self._storage.uri, path)
+
+
+def _below(branch: str | None) -> str:
+    """Returns how the paths of a branch's files begin; main may be empty or absent."""
+    folder = branch_root(branch or MAIN)
+    return f"{folder}/" if folder else ""
 
 
 def _branch_in_file(branch: str | None) -> str | None:

@@ -43,8 +43,8 @@ def looked_for_inserted(ours: Footprint, theirs: Footprint, version: int) -> Evi
     if not theirs.moves_rows or ours.reads is None:
         return None
     keys, inserted = ours.reads.keys, theirs.inserted
-    if not ours.reads.any_row and keys is not None and inserted is not None:
-        return looked_for_rows(ours, theirs, version) if may_share_keys(keys, inserted) else None
+    if keys and inserted and not ours.reads.any_row and not may_share_keys(keys, inserted):
+        return None
     return looked_for_rows(ours, theirs, version)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakefold_table.entry import BUILD_AGAIN, Conflict, Rejected
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.operations.carried import (
     both_deleted,
@@ -19,14 +19,12 @@ from lakefold_table.lance.operations.carried import (
     unreadable,
     unreadable_now,
 )
-from lakefold_table.lance.proposal_footprint import known_version
+from lakefold_table.lance.proposal_footprint import known_version, read_rows
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.rows.row_moves import TracedRows, moved_rows
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.bitmaps import Bitmap
@@ -43,11 +41,14 @@ def needs(state: LanceState, envelope: Envelope) -> Requirements:
     return files_to_follow(state, set(envelope.reads.rows), ordered)
 
 
-def fault(table: VersionBuilder, rows: Mapping[int, Bitmap], rewrites: Rewrites) -> Rejected | None:
-    """Returns the refusal of a proposal if others deleted or changed rows that it has read, else None.
+def fault(table: VersionBuilder, envelope: Envelope, rewrites: Rewrites) -> Rejected | Invalid | None:
+    """Returns why a proposal can't be accepted if rows that it has read are malformed, deleted or changed.
 
-    `rows`: their offsets by fragment id. `rewrites`: those since its read version, oldest first.
+    `rewrites`: those since its read version, oldest first.
     """
+    rows = read_rows(envelope)
+    if isinstance(rows, Invalid):
+        return rows
 
     def deleted(fragment: DataFragment) -> Bitmap:
         return deleted_rows(table, fragment)
