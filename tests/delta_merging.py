@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,24 +11,18 @@ from deltalake import DeltaTable, QueryBuilder
 
 import lakefold
 from lakefold_ingest.delta.schemas import new_fields, schema_text
-from lakefold_ingest.formats import format_of, read_view
 from lakefold_ingest.operations.append import append_source
-from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_ingest.writing.settings import WriteSettings
-from lakefold_log.client.topic_names import Topics
-from lakefold_table.entry import Committed, Rejected
-from lakefold_table.uri import canonical
+from lakefold_table.entry import Committed
 from tests.delta_logs.actions import metadata, protocol_with
-from tests.merging import NO_BROKER
+from tests.merging import Batches
 from tests.unit.test_delta_format import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from lakefold_ingest.view import View
-    from lakefold_ingest.writing.operation import Operation
+    from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
 
@@ -53,12 +46,8 @@ FEATURES = (
 
 
 @dataclass
-class DeltaFolding:
-    """A Delta table on a local disk whose proposals are folded here. Each batch has a key of its own."""
-
-    path: Path
-    offset: int = 0
-    batches: Iterator[int] = field(default_factory=count)
+class DeltaFolding(Batches):
+    """Batches of a Delta table."""
 
     def create(
         self,
@@ -76,52 +65,15 @@ class DeltaFolding:
         assert isinstance(created, Committed), created
 
     def settings(self, **changes: Any) -> WriteSettings:  # noqa: ANN401 - the test names the field
-        return WriteSettings(canonical(self.path), NO_BROKER, Topics(), format="delta", **changes)
-
-    def view(self) -> View:
-        view = read_view(canonical(self.path), {}, afresh=True)
-        assert view is not None
-        return view
-
-    def build(
-        self,
-        operation: Operation,
-        key: Key | None = None,
-        *,
-        again: bool = False,
-        **changes: Any,  # noqa: ANN401 - the test names the field
-    ) -> Envelope | None:
-        """The envelope of a batch on the newest version. `again`: its first proposal was refused."""
-        key = key or Key("app", next(self.batches))
-        envelope = operation.build(self.view(), key, self.settings(**changes))
-        if envelope is not None and again:
-            format_of(envelope).built_again(envelope)
-        return envelope
+        return super().settings(format="delta", **changes)
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
         """What becomes of envelopes that are folded as a group."""
         self.offset += 1
         return Table(self.path).fold(*envelopes, log=f"{self.offset:08d}-6f1c-4f0b-9a5e-0f3b7a1c2d3e")
 
-    def put(self, operation: Operation, **changes: Any) -> Committed | None:  # noqa: ANN401 - as above
-        """Builds a batch and folds it. Returns None if nothing had to change."""
-        envelope = self.build(operation, **changes)
-        if envelope is None:
-            return None
-        (result,) = self.fold(envelope)
-        assert isinstance(result, Committed), result
-        return result
-
     def append(self, rows: pa.Table, **changes: Any) -> None:  # noqa: ANN401 - as above
         assert self.put(append_source(RowSource(rows)), **changes) is not None
-
-    def refused(self, envelope: Envelope | None) -> Rejected:
-        """The refusal of an envelope, which may be built again."""
-        assert envelope is not None
-        (result,) = self.fold(envelope)
-        assert isinstance(result, Rejected), result
-        assert result.conflict.retryable
-        return result
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -57,7 +58,7 @@ def record_scans(
 
 
 @dataclass
-class Folding:
+class Batches(ABC):
     """A table on a local disk whose proposals are folded here, at growing offsets.
 
     Each batch has a key of its own unless it is given.
@@ -67,8 +68,12 @@ class Folding:
     offset: int = 0
     batches: Iterator[int] = field(default_factory=count)
 
-    def settings(self, **changes: int) -> WriteSettings:
-        return WriteSettings(canonical(self.path), NO_BROKER, Topics(), **changes)  # type: ignore[arg-type]  # the test names the field
+    @abstractmethod
+    def fold(self, *envelopes: Envelope) -> list[Result]:
+        """What becomes of envelopes that are folded as a group."""
+
+    def settings(self, **changes: Any) -> WriteSettings:  # noqa: ANN401 - the test names the field
+        return WriteSettings(canonical(self.path), NO_BROKER, Topics(), **changes)
 
     def view(self) -> View:
         view = read_view(canonical(self.path), {}, afresh=True)
@@ -81,7 +86,7 @@ class Folding:
         key: Key | None = None,
         *,
         again: bool = False,
-        **changes: Any,  # noqa: ANN401 - the test names the field
+        **changes: Any,  # noqa: ANN401 - as above
     ) -> Envelope | None:
         """The envelope of a batch on the newest version. `again`: its first proposal was refused."""
         key = key or Key("app", next(self.batches))
@@ -89,12 +94,6 @@ class Folding:
         if envelope is not None and again:
             format_of(envelope).built_again(envelope)
         return envelope
-
-    def fold(self, *envelopes: Envelope) -> list[Result]:
-        """What becomes of envelopes that are folded as a group."""
-        results = fold(owned(self.path), envelopes, self.offset)
-        self.offset += len(envelopes)
-        return results
 
     def put(self, operation: Operation, key: Key | None = None, **changes: Any) -> Committed | None:  # noqa: ANN401 - as above
         """Builds a batch and folds it. Returns None if nothing had to change."""
@@ -112,6 +111,16 @@ class Folding:
         assert isinstance(result, Rejected), result
         assert result.conflict.retryable
         return result
+
+
+@dataclass
+class Folding(Batches):
+    """Batches of a Lance table."""
+
+    def fold(self, *envelopes: Envelope) -> list[Result]:
+        results = fold(owned(self.path), envelopes, self.offset)
+        self.offset += len(envelopes)
+        return results
 
     def rows(self, *columns: str) -> list[dict[str, object]]:
         """The table's rows by pylance, ordered by their text."""

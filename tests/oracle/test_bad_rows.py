@@ -157,7 +157,7 @@ def test_a_column_that_bad_rows_should_keep_is_in_the_batch(folding: Folding) ->
         append_source(RowSource(MIXED), leaves_rows_out=True, source_columns=("nope",))
     assert caught.value.where == "bad_records_columns"
     with pytest.raises(InvalidError, match="no table is named") as caught:
-        folding.settings(bad_records_columns=("topic",))  # type: ignore[arg-type]  # as above
+        folding.settings(bad_records_columns=("topic",))
     assert caught.value.where == "bad_records_columns"
 
 

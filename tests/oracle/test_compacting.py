@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.format.source import Source
+    from lakefold_table.entry import Result
+    from tests.merging import Batches
 
 LOG = LogId("cluster", "topic", 0)
 
@@ -63,6 +65,20 @@ class FoldingLog:
 
     def close(self) -> None:
         self.closed = True
+
+
+@dataclass(kw_only=True)
+class BatchLog(FoldingLog):
+    """A log to which a table's batches are sent as well. `results`: what became of the others' proposals."""
+
+    folding: Batches
+    results: list[Result] = field(default_factory=list)
+
+    def ask(self, envelope: Envelope) -> Outcome:
+        self.before(envelope)
+        (result,) = self.folding.fold(envelope)
+        self.results.append(result)
+        return Outcome(Position(LOG, self.folding.offset, "t"), envelope.table, result, envelope.lance.uuid)
 
 
 def compaction(

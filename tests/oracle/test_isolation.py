@@ -31,13 +31,12 @@ from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_table.entry import Committed, Invalid, Outcome, Rejected
+from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.isolation import ISOLATION
-from lakefold_table.position import Position
 from tests.delta_merging import VECTORS, DeltaFolding
 from tests.merging import Folding
-from tests.oracle.test_compacting import LOG, FoldingLog, compaction
+from tests.oracle.test_compacting import BatchLog, compaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,14 +197,9 @@ def kept_row(folding: Folding) -> Envelope:
 
 def compact(folding: Folding) -> None:
     """Compacts the table; the proposals of the compaction are folded."""
-
-    class Log(FoldingLog):
-        def ask(self, envelope: Envelope) -> Outcome:
-            (result,) = folding.fold(envelope)
-            assert isinstance(result, Committed)
-            return Outcome(Position(LOG, folding.offset, "t"), envelope.table, result, envelope.lance.uuid)
-
-    report = compaction(folding.path, Log(folding.path)).run(full=True)
+    log = BatchLog(folding.path, folding=folding)
+    report = compaction(folding.path, log).run(full=True)
+    assert all(isinstance(result, Committed) for result in log.results)
     assert (report.failed, report.fragments_after) == ([], 1)
 
 

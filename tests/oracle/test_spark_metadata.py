@@ -56,7 +56,7 @@ ROW: dict[str, Any] = {
 
 def created(path: Path, columns: StructType, version: str = "2.2") -> Folding:
     folding = Folding(path)
-    settings = folding.settings(data_storage_version=version)  # type: ignore[arg-type]
+    settings = folding.settings(data_storage_version=version)
     envelope = FORMATS["lance"].creation(settings, Key("app", 0), arrow_schema_of(columns))
     (result,) = folding.fold(envelope)
     assert isinstance(result, Committed), result

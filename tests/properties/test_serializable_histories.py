@@ -40,13 +40,12 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_protos.lance.file_pb2 import Schema
-from lakefold_table.entry import Committed, Outcome, Rejected
+from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.isolation import ISOLATION
-from lakefold_table.position import Position
 from tests.delta_merging import FEED, VECTORS, DeltaFolding
 from tests.merging import Folding
 from tests.oracle.delta_maintenance import DeltaWorld
-from tests.oracle.test_compacting import LOG, FoldingLog, compaction
+from tests.oracle.test_compacting import BatchLog, compaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -270,18 +269,6 @@ class DeltaHistories(SerializableHistories):
         world.compaction().run(full=True)
 
 
-@dataclass(kw_only=True)
-class HistoryLog(FoldingLog):
-    """The log of a history, to which a compaction sends its proposals as well."""
-
-    folding: Folding
-
-    def ask(self, envelope: Envelope) -> Outcome:
-        self.before(envelope)
-        (result,) = self.folding.fold(envelope)
-        return Outcome(Position(LOG, self.folding.offset, "t"), envelope.table, result, envelope.lance.uuid)
-
-
 class LanceHistories(SerializableHistories):
     """A Lance table."""
 
@@ -302,9 +289,8 @@ class LanceHistories(SerializableHistories):
         return ReplaceWhere(files, Schema(fields=view.fields), where)  # type: ignore[attr-defined] # of Lance
 
     def compact(self, before: Callable[[Envelope], object]) -> None:
-        compaction(self.folding.path, HistoryLog(self.folding.path, before, folding=self.folding)).run(
-            full=True
-        )
+        log = BatchLog(self.folding.path, before, folding=self.folding)
+        compaction(self.folding.path, log).run(full=True)
 
 
 TestDeltaHistories = DeltaHistories.TestCase
