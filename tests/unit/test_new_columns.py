@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.lance.new_columns import NewColumns, check_structs, new_columns
+from lakefold_ingest.lance.file_types import check_types
+from lakefold_ingest.lance.new_columns import NewColumns, new_columns
 from lakefold_ingest.rows.fitting import fit
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
@@ -140,14 +141,14 @@ def test_what_can_not_be_added_is_refused_by_name(column: pa.Field, message: str
 def test_a_struct_without_fields_is_no_column(kind: pa.DataType) -> None:
     columns = pa.schema([("a", pa.struct([("x", pa.int8())])), ("e", kind), ("b", pa.int8())])
     with pytest.raises(InvalidError, match=r"e.* can't be a column, because it is a struct without fields"):
-        check_structs(columns, V2_2)
-    check_structs(columns, V2_0)
-    check_structs(columns.remove(1), V2_2)
+        check_types(columns, V2_2)
+    check_types(columns, V2_0)
+    check_types(columns.remove(1), V2_2)
 
 
 def test_what_the_data_files_of_a_table_can_not_hold_is_refused() -> None:
     table = pa.schema([("id", pa.int64())])
     mapped = pa.schema([("m", pa.list_(pa.map_(pa.string(), pa.int8())))])
-    assert "to data files of version 2.1" in complaint(mapped, V2_1, table)
+    assert "because data files of version 2.1 can't hold maps" in complaint(mapped, V2_1, table)
     assert added(mapped, table, V2_2) is not None
     assert "to data files of version 0.2" in complaint(pa.schema([("n", pa.int8())]), (0, 2), table)

@@ -16,20 +16,24 @@ must not fork, and Spark's worker daemon forks.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.lance.file_types import check_types
 from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.json_values import json_error
 from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_reader.lance.pylance_runtime import check_process
+from lakefold_reader.lance.scan.scan_errors import PANIC, meaning, words_of
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
+from lakefold_table.lance.schemas.data_files import file_version
 from lakefold_table.packages import explained_imports
 from lakefold_table.uri import FILE, local_path, parse_location
 
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
 _EXTERNAL_STORE = "+ddb"
+# Lance's encoders raise an OSError for values that they refuse, e.g. null structs in files of version 2.0.
+_REFUSED = re.compile(r"^(?:Invalid user input|Not supported): .*rust/lance-(?:encoding|file)/", re.DOTALL)
+_ROWS_HINT = "cast or fill the column, or write into a table whose `data_storage_version` is 2.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +95,12 @@ def write_fragments(target: FragmentTarget, batches: Iterable[pa.RecordBatch]) -
     """Writes the rows of `batches`. Yields the fragment of each file when the file is durable.
 
     Writes no file if there are no rows. The fragments' ids are 0, which means not assigned: the committer
-    numbers them. Raises `InvalidError` naming a column if its values don't fit the table, or if this process
-    lacks the target's pylance, and `RetryError` if a file can't be written. Files that were written before
-    that remain, but no version names them.
+    numbers them. Raises `InvalidError` naming a column if its values don't fit the table or files of its
+    version can't hold its type, or if this process lacks the target's pylance, and `RetryError` if a file
+    can't be written. Files that were written before that remain, but no version names them.
     """
     check_pylance(target.pylance, target.uri)
+    check_types(target.fitting.schema, file_version(target.data_storage_version))
     feed = _Feed(target, batches)
     while feed.has_rows():
         written = _write_file(target, feed)
@@ -172,15 +180,20 @@ def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:
         if feed.error is not None:
             raise feed.error from None
         raise _not_written(error, target.uri) from error
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        message = f"Lance panicked while it wrote the rows: {words_of(error)}"
+        raise InvalidError(message, where=target.uri, hint=_ROWS_HINT) from error
 
 
 def _not_written(error: Exception, uri: str) -> LakefoldError:
     """Returns what an error means for the caller. Another process may be able to write the same rows."""
-    from lakefold_reader.lance.scan.scan_errors import meaning
-
     refused = json_error(error, uri)
     if refused is not None:
         return refused
+    if _REFUSED.search(str(error)):
+        return InvalidError(f"rows can't be written: {words_of(error)}", where=uri, hint=_ROWS_HINT)
     cause = meaning(error, uri)
     if isinstance(cause, InvalidError) and not isinstance(error, OSError):
         return cause

@@ -14,30 +14,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import types
 
+from lakefold_ingest.lance.file_types import each_type, type_faults
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.lance.schemas.arrow_types import storage_of
-from lakefold_table.lance.schemas.data_files import V2_0, V2_2, FileVersion, is_one_column
+from lakefold_table.lance.schemas.data_files import V2_0, FileVersion, is_one_column
 from lakefold_table.lance.schemas.schema import TOP, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-_NO_FIELDS = "because it is a struct without fields, and Lance reads the columns after it as null"
-_NO_FIELDS_HINT = "leave it out, or give the struct a field"
-
-
-def check_structs(columns: pa.Schema, version: FileVersion) -> None:
-    """Raises `InvalidError` if a column for data files of this version is or has a struct without fields."""
-    waiting = [(field.name, field.type) for field in columns] if version > V2_0 else []
-    while waiting:
-        name, kind = waiting.pop()
-        kind = storage_of(kind)
-        if types.is_struct(kind) and not kind.num_fields:
-            raise InvalidError(f"{name} can't be a column, {_NO_FIELDS}", where=name, hint=_NO_FIELDS_HINT)
-        inner = (kind.field(index) for index in range(kind.num_fields))
-        waiting += [(f"{name}.{field.name}", field.type) for field in inner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +114,7 @@ class _Adding:
     def _added(self, column: pa.Field, parent: int, path: str) -> Iterator[Field]:
         """Yields the fields of a new column, which is nullable."""
         name = path + column.name
-        self._check_type(column.type, name)
+        self._check_type(column, path)
         try:
             made = schema_from_arrow(pa.schema([column.with_nullable(nullable=True)]), self._version).fields
         except InvalidError as error:
@@ -143,26 +129,19 @@ class _Adding:
             numbered.parent_id = parent if field.parent_id == TOP else field.parent_id + first
             yield numbered
 
-    def _check_type(self, kind: pa.DataType, name: str) -> None:
+    def _check_type(self, column: pa.Field, path: str) -> None:
         """Raises `InvalidError` for a type, at any depth, that can't be added to this table."""
-        kind = storage_of(kind)
-        if types.is_null(kind):
-            hint = "cast it to the type that it should have, or leave it out"
-            raise self._error(f"{name} can't be added, because it has no type, only nulls", hint)
-        if self._version < V2_0 or (types.is_map(kind) and self._version < V2_2):
+        for name, kind in each_type([column], path):
+            if types.is_null(kind):
+                hint = "cast it to the type that it should have, or leave it out"
+                raise self._error(f"{name} can't be added, because it has no type, only nulls", hint)
+        if self._version < V2_0:
             shown = ".".join(map(str, self._version))
-            needed = "2.2" if types.is_map(kind) else "2.0"
-            hint = f"copy the table into a new one, whose files have version {needed} or later"
-            raise self._error(f"{name} ({kind}) can't be added to data files of version {shown}", hint)
-        if types.is_struct(kind) and not kind.num_fields and self._version > V2_0:
-            raise self._error(f"{name} can't be added, {_NO_FIELDS}", _NO_FIELDS_HINT)
-        inner: list[pa.Field] = []
-        if types.is_map(kind):
-            inner = [kind.key_field, kind.item_field]
-        elif types.is_nested(kind) and not types.is_dictionary(kind):
-            inner = [kind.field(index) for index in range(kind.num_fields)]
-        for child in inner:
-            self._check_type(child.type, f"{name}.{child.name}")
+            what = f"{path}{column.name} ({column.type})"
+            hint = "copy the table into a new one, whose files have version 2.0 or later"
+            raise self._error(f"{what} can't be added to data files of version {shown}", hint)
+        for fault in type_faults([column], self._version, path):
+            raise self._error(f"{fault.path} can't be added, because {fault.reason}", fault.hint)
 
     def _error(self, message: str, hint: str) -> InvalidError:
         return InvalidError(message, where=self._where, hint=hint)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from lakefold_ingest.lance.envelopes import creation
 from lakefold_ingest.lance.evolution import LanceEvolution
-from lakefold_ingest.lance.new_columns import check_structs
+from lakefold_ingest.lance.file_types import check_types
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
@@ -75,7 +75,7 @@ class LanceWriting:
             stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
         )
         version = file_version(settings.data_storage_version)
-        check_structs(schema, version)
+        check_types(schema, version)
         fields = schema_from_arrow(schema, version)
         # Else the table would be created, and then no row could be written.
         fit(schema, schema_to_arrow(fields.fields, fields.metadata), settings.table)

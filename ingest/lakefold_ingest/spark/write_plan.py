@@ -19,7 +19,7 @@ from lakefold_ingest.delta.new_table import new_table
 from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions, with_other_columns
 from lakefold_ingest.delta.schemas import new_fields, schema_text
 from lakefold_ingest.delta.writing import DeltaView
-from lakefold_ingest.lance.new_columns import check_structs
+from lakefold_ingest.lance.file_types import check_types
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.merge.conditions import RowCondition
 from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
@@ -273,7 +273,7 @@ def _condition(where: str, view: View) -> RowCondition:
 def _with_columns_of(schema: pa.Schema, view: LanceView) -> LanceView:
     """Returns the view as if the table had the columns of these rows."""
     version = file_version(view.data_storage_version)
-    check_structs(schema, version)
+    check_types(schema, version)
     columns = schema_from_arrow(schema, version)
     shown = schema_to_arrow(columns.fields, columns.metadata)
     return replace(view, fields=columns.fields, schema=shown)
