@@ -232,3 +232,57 @@ def test_decimals_that_the_column_can_not_have_are_bad_rows(
     with pytest.raises(BadRowsError, match=reason) as raised:
         table.build(ApplyChanges(pa.table({"value": texts}), FORMAT))
     assert raised.value.rows == 1
+
+
+def struct(**fields: str) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"field": name, "type": kind} for name, kind in fields.items()]}
+
+
+COMMON: list[tuple[dict[str, Any], object, dict[str, Any], object, pa.DataType]] = [
+    ({"type": "int32"}, 1, {"type": "int64"}, 2**40, pa.int64()),
+    ({"type": "int8"}, 1, {"type": "int16"}, 300, pa.int16()),
+    ({"type": "int32"}, 1, {"type": "float64"}, 1.5, pa.float64()),
+    ({"type": "float32"}, 0.5, {"type": "float64"}, 1e300, pa.float64()),
+    (
+        {"type": "array", "items": {"type": "int32"}},
+        [1],
+        {"type": "array", "items": {"type": "int64"}},
+        [2**40],
+        pa.list_(pa.int64()),
+    ),
+    (
+        struct(x="int32"),
+        {"x": 1, "y": None},
+        struct(x="int64", y="string"),
+        {"x": 2**40, "y": "a"},
+        pa.struct({"x": pa.int64(), "y": pa.string()}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("narrow", "low", "wide", "high", "kind"), COMMON)
+@pytest.mark.parametrize("wide_first", [False, True])
+def test_a_new_column_holds_the_values_of_all_schemas(
+    tmp_path: Path,
+    narrow: dict[str, Any],
+    low: object,
+    wide: dict[str, Any],
+    high: object,
+    kind: pa.DataType,
+    *,
+    wide_first: bool,
+) -> None:
+    texts = [message(low, {"field": "v", **narrow}), message(high, {"field": "v", **wide}, 2)]
+    operation = ApplyChanges(pa.table({"value": texts[::-1] if wide_first else texts}), FORMAT)
+    schema = operation.schema
+    assert schema is not None
+    table = folding(tmp_path, schema.field("v").type)
+    table.put(operation)
+    assert same(stored(table), kind, low, high)
+
+
+@pytest.mark.parametrize("kinds", [("int32", "string"), ("boolean", "int8"), ("string", "float64")])
+def test_schemas_of_which_no_column_holds_all_values_are_refused(kinds: tuple[str, str]) -> None:
+    texts = [message(None, {"field": "v", "type": kind}) for kind in kinds]
+    with pytest.raises(InvalidError, match=r"v: the messages of the batch have it as .* and as "):
+        _ = ApplyChanges(pa.table({"value": texts}), FORMAT).schema

@@ -30,7 +30,13 @@ from pyarrow import types
 from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS, ChangeFormat
 from lakefold_ingest.cdc.connect_schemas import type_at, without_schemas
 from lakefold_ingest.cdc.debezium_forms import BY_NAME
-from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, converted, types_in_schema
+from lakefold_ingest.cdc.debezium_types import (
+    DebeziumType,
+    common_type,
+    common_types,
+    converted,
+    types_in_schema,
+)
 from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed, with_bare_floats, with_narrow_floats
 from lakefold_ingest.cdc.moves import moved_rows, with_moves
@@ -110,14 +116,19 @@ def read_debezium(
 def new_columns(rows: pa.Table, format_: ChangeFormat) -> pa.Schema | None:
     """Returns the columns of a table that is created for messages of JSON; None if none has a schema.
 
-    It keeps the columns that order the events. Raises `InvalidError` naming a column that is refused, or
-    about which two schemas disagree.
+    A column has the type that holds the values of all schemas, e.g. int64 if they say int32 and int64. It
+    keeps the columns that order the events. Raises `InvalidError` naming a column that is refused, or about
+    which two schemas disagree.
     """
     _, schemas = without_schemas(rows.column(VALUE))
-    kinds = common_types(map(types_in_schema, schemas))
-    if not kinds:
+    kinds = [types_in_schema(schema) for schema in schemas]
+    if not common_types(kinds):
         return None
-    fields = {name: _new_type(kind, name) for name, kind in {**kinds, **format_.debezium_types}.items()}
+    fields: dict[str, pa.DataType] = {}
+    for each in kinds:
+        for name, kind in {**each, **format_.debezium_types}.items():
+            new = _new_type(kind, name)
+            fields[name] = common_type(name, fields.get(name, new), new)
     for path, name in zip(format_.order_by, format_.order_names, strict=True):
         kind = type_at(schemas, path.split("."))
         if kind is not None:

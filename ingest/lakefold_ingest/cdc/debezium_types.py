@@ -293,8 +293,25 @@ def common_types(groups: Iterable[Mapping[str, DebeziumType]]) -> dict[str, Debe
         for name, kind in group.items():
             other = result.setdefault(name, kind)
             if other != kind and not (other.is_plain and kind.is_plain):
-                hint = "read fewer messages at a time, so that a batch ends where the source was changed"
-                message = f"the messages of the batch have it as {other} and as {kind}"
-                raise InvalidError(message, where=name, hint=hint)
+                raise _disagreement(name, other, kind)
             result[name] = kind
     return result
+
+
+def common_type(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    """Returns the type that holds the values of both, e.g. int64 for int32 and int64.
+
+    Structs get the fields of both. Raises `InvalidError` naming the column if no type holds both.
+    """
+    schemas = [pa.schema([(name, kind)]) for kind in (first, second)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowTypeError as error:
+        raise _disagreement(name, first, second) from error
+
+
+def _disagreement(name: str, first: object, second: object) -> InvalidError:
+    hint = "read fewer messages at a time, so that a batch ends where the source was changed"
+    return InvalidError(
+        f"the messages of the batch have it as {first} and as {second}", where=name, hint=hint
+    )
