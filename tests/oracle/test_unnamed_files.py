@@ -126,6 +126,20 @@ def test_a_removal_that_is_killed_is_done_by_the_next_maintainer(
     assert lance.dataset(str(around.table)).to_table().num_rows == 20
 
 
+@pytest.mark.parametrize("same_process", [True, False])
+def test_a_clock_that_was_ahead_keeps_no_file_longer(around: Surroundings, *, same_process: bool) -> None:
+    """Its times are to come for the maintainers with the right time, which count from now."""
+    right, envelope = around.now, sent(around)
+    around.now += timedelta(days=3650)
+    upkeep = around.upkeep(compaction="false", unnamed_files="1d")
+    rounds(around, upkeep)
+    around.now = right
+    upkeep = upkeep if same_process else around.upkeep(compaction="false", unnamed_files="1d")
+    removed = rounds(around, upkeep, timedelta(days=1, minutes=1), NOTICE)
+    assert removed == [RemovedFiles(), RemovedFiles(), RemovedFiles(unnamed=1)]
+    assert files(around, envelope) == set()
+
+
 def test_a_clock_that_is_behind_makes_no_file_look_old(around: Surroundings) -> None:
     """The file of a proposal that is yet to be sent, which the next maintainer would remove."""
     right, envelope = around.now, sent(around)

@@ -68,11 +68,15 @@ class FileCleaning:
     """Removes the unnamed files of one table, repeatedly."""
 
     def __init__(self) -> None:
+        self._last = 0.0
         self._next = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Returns whether it is time to look for such files again. `now`: in seconds since 1970."""
-        return now >= self._next
+        """Returns whether it is time to look for such files again. `now`: in seconds since 1970.
+
+        It is as well if the clock is behind the last search, since it was ahead then.
+        """
+        return not self._last <= now < self._next
 
     def run(
         self,
@@ -102,13 +106,14 @@ class FileCleaning:
         note = read_note(storage)
         refused = refusals.paths
         unnamed = survey.format.unnamed(survey, waiting, refused, now)
-        first_seen = {path: note.unnamed.get(path, now) for path in unnamed.paths}
+        # A time that is still to come is that of a clock that was ahead.
+        first_seen = {path: min(note.unnamed.get(path, now), now) for path in unnamed.paths}
         due = {
             path
             for path, seen in first_seen.items()
             if path in unnamed.expired or _stays_until(path, seen, refusals, survey.policy) <= now
         }
-        removing = {path: note.removing.get(path, now) for path in due}
+        removing = {path: min(note.removing.get(path, now), now) for path in due}
         ripe = {path for path, since in removing.items() if read_at - since >= NOTICE_S}
         removed = RemovedFiles(len(ripe & refused), len(ripe - refused))
         if dry_run:
@@ -125,7 +130,7 @@ class FileCleaning:
         after = RemovalNote(_without(first_seen, ripe), _without(removing, ripe))
         if after != note:
             write_note(storage, after)
-        self._next = now + max(EVERY_S, (time.monotonic() - began) / SHARE)
+        self._last, self._next = now, now + max(EVERY_S, (time.monotonic() - began) / SHARE)
         return removed
 
 
