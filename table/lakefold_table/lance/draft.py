@@ -126,7 +126,8 @@ class LanceDraft:
             return None
         rebased = 0 < envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
-        self._join(change.transaction)
+        if not self._transactions or not changes_nothing(change.transaction):
+            self._join(change.transaction)
         ours = self._ours if change.transaction is envelope.lance else None
         if not changes_nothing(change.transaction):
             self._remember(ours or footprint_of(change.transaction))
@@ -203,8 +204,6 @@ class LanceDraft:
 
     def _join(self, transaction: Transaction) -> None:
         """Adds the transaction of an entry. One that changes nothing is left out if there is any other."""
-        if self._transactions and changes_nothing(transaction):
-            return
         if len(self._transactions) == 1 and changes_nothing(self._transactions[0]):
             self._transactions.clear()
         self._transactions.append(transaction)
