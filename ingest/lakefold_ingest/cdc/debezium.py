@@ -126,8 +126,8 @@ def new_columns(rows: pa.Table, format_: ChangeFormat) -> pa.Schema | None:
         return None
     fields: dict[str, pa.DataType] = {}
     for each in kinds:
-        for name, kind in {**each, **format_.debezium_types}.items():
-            new = _new_type(kind, name)
+        for name, debezium_type in {**each, **format_.debezium_types}.items():
+            new = _new_type(debezium_type, name)
             fields[name] = common_type(name, fields.get(name, new), new)
     for path, name in zip(format_.order_by, format_.order_names, strict=True):
         kind = type_at(schemas, path.split("."))

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from enum import Enum
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up
 from lakefold_log.client.client_log import LOGGER
@@ -25,9 +26,11 @@ from lakefold_log.client.own_client import own_client
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
 from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.read.known_end import KnownEnd
 from lakefold_log.read.record_count import RecordCount, count_records
 from lakefold_table.closing import Closing
-from lakefold_table.errors import GapError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import GapError, LakefoldError, NoThreadsError, RetryError, StopError
+from lakefold_table.new_threads import start_thread
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -67,6 +70,13 @@ DAMAGED_ENTRIES = (
     "restore the segment from a copy or replica, and nothing is lost; "
     "`lakefold committer --accept-new-log` continues without the damaged entries"
 )
+
+
+SILENT_S: Final = 20.0
+"""After so many seconds of polls without any event the reader asks whether the log has more."""
+QUIET_S: Final = 2.0
+"""A client without an event for so many seconds of polls may be one whose threads wait for each other."""
+_END_S: Final = 10.0
 
 
 class Verify(Enum):
@@ -110,6 +120,29 @@ def _decoded(raw: RawMessage) -> Headers:
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
+def _end_of(admin: Admin, topic: str, partition: int) -> int:
+    return watermarks(admin, topic, partition, read_committed=False).end
+
+
+def _end(consumer: Consumer) -> None:
+    """Closes a client; leaves it to a thread of its own if that doesn't end.
+
+    Closing waits for librdkafka's threads, which may wait for each other (its issue 5476). The thread keeps
+    the client, since freeing it would wait as well.
+    """
+    close = consumer.close
+    thread = threading.Thread(target=close, name="lakefold-closing", daemon=True)
+    try:
+        start_thread(thread)
+    except (NoThreadsError, RuntimeError):
+        # Python starts no thread while it ends.
+        close()
+        return
+    thread.join(_END_S)
+    if thread.is_alive():
+        LOGGER.warning("a client of the log doesn't end within %g s, so it is left", _END_S)
+
+
 class PartitionReader(Closing):
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
@@ -148,8 +181,10 @@ class PartitionReader(Closing):
         self._admin = admin
         self._tuned = {**_TUNED, **(tuned or {})}
         self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
-        self._in_use = threading.Lock()
-        self._known_end = 0
+        self._events = 0
+        # It must not reference the reader: see `_make`.
+        self._known_end = KnownEnd(partial(_end_of, admin, topic, log.partition))
+        self._silent_s = 0.0
         self._verify = verify
         self._on_gap = on_gap
         self._whole_below = start_offset
@@ -180,9 +215,11 @@ class PartitionReader(Closing):
         """
         self._guard.step()
         self._raise_failure()
-        with self._in_use:
-            messages = self._next(max_messages, timeout_s)
-            self._read_known_end()
+        begun, before = time.monotonic(), self._events
+        messages = self._next(max_messages, timeout_s)
+        self._silent_s = self._silent_s + time.monotonic() - begun if self._events == before else 0.0
+        if self._silent_s >= SILENT_S:
+            self._wake()
         return messages
 
     def up_to(self, end: int, timeout_s: float) -> Iterator[Message]:
@@ -199,6 +236,33 @@ class PartitionReader(Closing):
             elif time.monotonic() >= deadline:
                 text = f"no message came for {timeout_s:g} s {self.last_error}".rstrip()
                 raise RetryError(text, where=f"{self.topic}/{self.log.partition}@{before}")
+
+    def _wake(self) -> None:
+        """Gets a new client if this one returns nothing although the log has more.
+
+        Threads of librdkafka may wait for each other for ever after a broker has gone (its issue 5476).
+        """
+        self._silent_s = 0.0
+        if not self._guard.answering:
+            return
+        try:
+            end = self.end_offset()
+        except RetryError as unknown:
+            self.last_error = str(unknown)
+            return
+        if end > self.position:
+            LOGGER.warning(
+                "%s/%s: the client returned nothing for %g s although the log holds offsets %d up to %d: "
+                "a new client reads on",
+                *(self.topic, self.log.partition, SILENT_S, self.position, end),
+            )
+            self._renew(self.position)
+
+    def _renew(self, offset: int) -> None:
+        """Continues at `offset` with a new client."""
+        old, self._consumer = self._consumer, self._make(self._admin.config)
+        _end(old)
+        self._assign(offset)
 
     def _next(self, max_messages: int, timeout_s: float) -> list[Message]:
         messages: list[Message] = []
@@ -245,7 +309,11 @@ class PartitionReader(Closing):
         """Continues at `offset`. Raises the errors of the constructor if the log doesn't contain it."""
         self._check_offset(offset)
         self._last_read = None
-        self._assign(offset)
+        if self._silent_s >= QUIET_S:
+            # `assign` would wait for a client whose threads wait for each other, and hold the interpreter.
+            self._renew(offset)
+        else:
+            self._assign(offset)
         self.position, self._offset_lost, self._failure = offset, False, None
         self._whole_below = offset
 
@@ -263,31 +331,15 @@ class PartitionReader(Closing):
 
     @property
     def known_end(self) -> int:
-        """The end of the log as the client last received it, without a request. For any thread.
+        """The end of the log as the brokers said it last, at least the position. For any thread.
 
-        Entries of open transactions count.
+        Entries of open transactions count. See `KnownEnd.read` for how long this may wait.
         """
-        # The client serves one thread at a time: others would wait for a poll, and for the next one.
-        if self._in_use.acquire(blocking=False):
-            try:
-                self._read_known_end()
-            finally:
-                self._in_use.release()
-        return max(self._known_end, self.position)
-
-    def _read_known_end(self) -> None:
-        try:
-            partition = TopicPartition(self.topic, self.log.partition)
-            marks: tuple[int, int] | None = self._consumer.get_watermark_offsets(partition, cached=True)
-        except (RuntimeError, KafkaException):
-            # The reader was closed, or the client does not know the partition yet.
-            marks = None
-        # Before the first fetch the client returns -1001.
-        self._known_end = 0 if marks is None else max(0, marks[1])
+        return max(self._known_end.read(), self.position)
 
     def close(self) -> None:
         """Disconnects from the broker. Nothing is committed."""
-        self._consumer.close()
+        _end(self._consumer)
 
     def _make(self, config: KafkaConfig) -> Consumer:
         fixed: dict[str, Option] = {
@@ -352,6 +404,7 @@ class PartitionReader(Closing):
 
     def _take(self, raw: RawMessage, messages: list[Message]) -> bool:
         """Accepts what the client returned. Returns False if what it returned after that must be dropped."""
+        self._events += 1
         error = raw.error()
         offset = raw.offset()
         if offset is not None and offset != self.position and not self._may_go_to(offset, error):

@@ -104,7 +104,10 @@ class OutcomeWaiter(Closing):
         otherwise each batch of a slow writer would pay for a connection of its own.
         """
         with self._turn(None):
-            if self._reader.known_end - self._reader.position > _FAR_BEHIND:
+            received = self._reader.poll(_FAR_BEHIND, 0.0)
+            if len(received) < _FAR_BEHIND:
+                self._keep(received)
+            else:
                 self._first = self._reader.end_offset()
                 self._reader.seek(max(self._first - _RECENT, self._reader.position))
 

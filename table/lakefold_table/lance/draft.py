@@ -126,8 +126,7 @@ class LanceDraft:
             return None
         rebased = 0 < envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
-        if not self._transactions or not changes_nothing(change.transaction):
-            self._join(change.transaction)
+        self._join(change.transaction)
         ours = self._ours if change.transaction is envelope.lance else None
         if not changes_nothing(change.transaction):
             self._remember(ours or footprint_of(change.transaction))
@@ -147,7 +146,7 @@ class LanceDraft:
         if self._history.rewritten_since(read) and self._rewritten(entry, read, [plain.key]) is not None:
             return None
         number = self._table.take_plain(plain)
-        self._join(proposal_of(entry).transaction)
+        self._append(proposal_of(entry).transaction)
         if Kind.APPEND not in self._done:
             self._remember(PLAIN[Kind.APPEND])
         return Accepted(read < self._base, plain.rows, 0, number, 1, APPEND)
@@ -204,6 +203,10 @@ class LanceDraft:
 
     def _join(self, transaction: Transaction) -> None:
         """Adds the transaction of an entry. One that changes nothing is left out if there is any other."""
+        if not self._transactions or not changes_nothing(transaction):
+            self._append(transaction)
+
+    def _append(self, transaction: Transaction) -> None:
         if len(self._transactions) == 1 and changes_nothing(self._transactions[0]):
             self._transactions.clear()
         self._transactions.append(transaction)

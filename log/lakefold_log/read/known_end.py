@@ -1,0 +1,63 @@
+"""The end of a partition for those that must not wait for brokers, e.g. a page of metrics.
+
+The client of a reader knows an end too, but asking it (`get_watermark_offsets(cached=True)`) holds Python's
+interpreter while it waits for a lock of librdkafka (2.16). If the threads of that client wait for each other,
+which happens when a broker goes (librdkafka issue 5476), the whole process would stand still for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.errors import LakefoldError, NoThreadsError
+from lakefold_table.new_threads import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WAIT_S: Final = 0.1
+"""A broker of the same network answers within some milliseconds."""
+
+
+class KnownEnd:
+    """The end as the brokers said it last; for any thread.
+
+    `ask` requests it, and may raise `LakefoldError`.
+    """
+
+    def __init__(self, ask: Callable[[], int]) -> None:
+        self._ask = ask
+        self._changing = threading.Lock()
+        self._asking: threading.Thread | None = None
+        self._end = 0
+
+    def read(self) -> int:
+        """Returns the end, 0 if no broker has said it yet. Waits for a tenth of a second at most.
+
+        If the brokers don't answer within that, this returns what they said before, and so do the next calls
+        until an answer has come or the request has failed.
+        """
+        with self._changing:
+            if self._asking is None:
+                thread = threading.Thread(target=self._request, name="lakefold-known-end", daemon=True)
+                try:
+                    start_thread(thread)
+                except NoThreadsError:
+                    return self._end
+                self._asking = thread
+                begun: threading.Thread | None = thread
+            else:
+                begun = None
+        if begun is not None:
+            begun.join(_WAIT_S)
+        return self._end
+
+    def _request(self) -> None:
+        try:
+            self._end = self._ask()
+        except LakefoldError:
+            # The reader itself tells that the brokers don't answer.
+            return
+        finally:
+            self._asking = None
