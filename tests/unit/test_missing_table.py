@@ -252,10 +252,12 @@ def branch(outcomes: Outcomes) -> TableWriter:
     return TableWriter(FORMAT, versions, BRANCH, check_sizes=False, recovery=recovery(outcomes))
 
 
-def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcomes) -> None:
+@pytest.mark.parametrize("by_root", [False, True])
+def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcomes, *, by_root: bool) -> None:
+    """Entries name the branch, or its root as their table."""
     outcome = Outcome(Position(LOG, 2, "transactions"), HERE, Committed(3), table_id="b", branch="b")
     outcomes.report([outcome])
-    late = [here(append("f", read=3), HERE, "b")]
+    late = [here(append("f", read=3), BRANCH) if by_root else here(append("f", read=3), HERE, "b")]
     assert isinstance(fold_at(branch(outcomes), late, 3)[0].result, Invalid), "its table knows of none"
     MemoryStorage(HERE).put("_refs/branches/b.json", [b'{"parentVersion":2,"createAt":1,"manifestSize":1}'])
     with pytest.raises(StopError, match="there is no table, yet transactions/0@2") as caught:
@@ -265,7 +267,8 @@ def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcome
     remove()
     with pytest.raises(StopError, match="there is no table, yet transactions/0@2") as caught:
         fold_at(branch(outcomes), late, 3)
-    assert caught.value.hint.endswith(f"lakefold drop {HERE}"), "its main line is gone as well"
+    gone = BRANCH if by_root else HERE
+    assert caught.value.hint.endswith(f"lakefold drop {gone}"), "its main line is gone as well"
     note(at(1), replace(at(2), branch="b"))
     assert isinstance(fold_at(branch(outcomes), late, 3)[0].result, Invalid)
     table = opened(outcomes)

@@ -14,7 +14,7 @@ from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, RetryError, StopError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
-from lakefold_table.versions.dropped import was_dropped
+from lakefold_table.versions.dropped import branches_at, was_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
 
@@ -87,8 +87,9 @@ def check_absent(
 ) -> None:
     """Raises `StopError` if a table existed at `uri` and no record says that it was dropped.
 
-    `branch`: the branch's name if `uri` is the root of a branch, else empty. `problem`: what is at `uri` now,
-    for the message. Raises `RetryError` if the outcomes can't be read now.
+    `branch`: the branch's name if the entry names one; entries that name the branch's root as their table
+    don't, so the tables are asked below which `uri` may be a branch. `problem`: what is at `uri` now, for the
+    message. Raises `RetryError` if the outcomes can't be read now.
     """
     outcome_index = None if recovery is None else recovery.outcome_index
     last = None if outcome_index is None else outcome_index.last_committed(uri)
@@ -99,11 +100,11 @@ def check_absent(
     except LocationError:
         # The table's folder and its parent can't be read, so nothing records a drop.
         dropped = False
-    main = above(uri, branch_root(branch)) if branch else uri
-    drop_hint = f"lakefold drop {main}"
-    if branch and _exists(table_format, main, storage_options):
-        dropped = dropped or not _lists(main, branch, storage_options)
-        drop_hint = f"lakefold branch {main} {branch} --delete"
+    drop_hint = f"lakefold drop {above(uri, branch_root(branch)) if branch else uri}"
+    for main, name in _branches_at(uri, branch):
+        if _exists(table_format, main, storage_options):
+            dropped = dropped or not _lists(main, name, storage_options)
+            drop_hint = f"lakefold branch {main} {name} --delete"
     if dropped:
         return
     raise StopError(
@@ -149,6 +150,13 @@ def _last_folded(marks: Marks) -> Position | None:
     """
     before = (move.before for move in reversed(marks.moves) if move.before is not None)
     return marks.position or next(before, None)
+
+
+def _branches_at(uri: str, branch: str) -> list[tuple[str, str]]:
+    """Returns the branches that may be at `uri`: the root of the table and the branch's name, if known."""
+    if branch:
+        return [(above(uri, branch_root(branch)), branch)]
+    return [(main, name) for main, name in branches_at(uri) if name]
 
 
 def _lists(main: str, branch: str, storage_options: Mapping[str, str] | None) -> bool:
