@@ -104,13 +104,14 @@ def test_a_refused_writer_that_was_killed_loses_its_turn(
     go_on.set()
     process.join(PATIENCE_S)
     assert process.exitcode == -signal.SIGKILL
-    await_turn, waits = LogClient.await_turn, list[bool]()
+    await_turn, waits, longest = LogClient.await_turn, list[bool](), list[float]()
 
     def noted(
         client: LogClient, table: str, partition: int | None, turn: Callable[[], Turn], timeout_s: float
     ) -> float:
         waited_s = await_turn(client, table, partition, turn, timeout_s)
         waits.append(waited_s > 0)
+        longest.append(timeout_s)
         return waited_s
 
     monkeypatch.setattr(LogClient, "await_turn", noted)
@@ -118,5 +119,7 @@ def test_a_refused_writer_that_was_killed_loses_its_turn(
     assert waits == [False]
     # A new client hears of the refusal as if it had just come, once it has built its first batch.
     close_clients()
+    options = {**options, "timeout": 30.0}
     assert lakefold.upsert(table, rows([1, 4], 3), keys="id", **options).attempts == 1
+    assert max(longest[1:]) == 30.0
     assert waits == [False, True, False]

@@ -176,7 +176,7 @@ class StartedBatch:
         self._write_s = write_s
         self._send_s = self._wait_s = 0.0
         self._lag = Unanswered()
-        self._turn = BatchTurn(key, operation)
+        self._turn = BatchTurn(key, operation, settings.timeout_s)
         self._refusals: list[str] = []
         self._refused_by: int | None = None
         self._proposed: Proposed | None = None

@@ -24,15 +24,19 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 MOST_WAIT_S: Final = 60.0
-"""How many seconds a batch waits at most, in all, for others that were refused before."""
+"""How many seconds a batch waits at most, in all, for others that were refused; less if its timeout is."""
 
 
 @dataclass(slots=True)
 class BatchTurn:
-    """When a batch may be built. `waited_s`: how many seconds it has waited for others."""
+    """When a batch may be built.
+
+    `timeout_s`: for how many seconds it waits for others at most, `waited_s`: for how many it has waited.
+    """
 
     key: Key
     operation: Operation
+    timeout_s: float = MOST_WAIT_S
     waited_s: float = 0.0
 
     def has_waited(self, view: View, client: Callable[[], LogClient]) -> bool:
@@ -42,7 +46,8 @@ class BatchTurn:
         """
         if not isinstance(self.operation, ChangesKeys):
             return False
-        turn, most_s = partial(self.operation.turn, view, self.key), MOST_WAIT_S - self.waited_s
+        turn = partial(self.operation.turn, view, self.key)
+        most_s = min(self.timeout_s, MOST_WAIT_S) - self.waited_s
         waited_s = client().await_turn(view.uri, view.partition, turn, max(most_s, 0.0))
         self.waited_s += waited_s
         return waited_s > 0
