@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lakefold_committer.tables.refs import write_tags
+from lakefold_reader.consumers.consumers import Consumers
+from lakefold_reader.format.source import Source
+from lakefold_reader.opening import FORMATS, LATER
+from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT, SIDECARS
 from lakefold_table.entry import Committed
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.versions import HINT, Versions
+from lakefold_table.versions.versions import HINT, Versions, format_at
 from tests.contracts.crash_states import CrashingDisk, Died, distinct, lay
 from tests.folding import FORMAT, append, versions_at
 from tests.foreign import commit
@@ -145,6 +149,35 @@ def test_a_foreign_version_that_was_built_on_is_there_after_any_cut(tmp_path: Pa
     table.fold(table.committer())
     for path in table.after_cuts(distinct(table.disk.moments[-1].trees())):
         assert table.versions(path) == [*table.before, {}, table.after]
+
+
+@both_formats
+@both_modes
+def test_what_a_consumer_has_read_exists_after_any_cut(
+    tmp_path: Path, kind: type[CutTable], *, unnamed: bool
+) -> None:
+    """The committer is killed at each of its calls; its version can be read before it is synced."""
+    read = set()
+    for number in count(1):
+        (tmp_path / f"{number}").mkdir()
+        table = kind(tmp_path / f"{number}", unnamed=unnamed)
+        table.disk.dies_at = number
+        try:
+            table.fold(table.committer())
+        except Died:
+            pass
+        else:
+            break
+        table.disk.revive()
+        storage = LocalStorage(table.path, unnamed=unnamed, calls=cast("Calls", table.disk))
+        source = Source.on(storage, format_at(storage, (*FORMATS, *LATER)))
+        versions = source.versions.numbers()
+        Consumers(source).begin("night", Cursor("", "", versions[-1]))
+        read.add(len(versions))
+        for path in table.after_cuts(distinct(table.disk.moments[-1].trees())):
+            assert (path / "_lakefold" / "consumers" / "night.json").exists()
+            assert len(table.versions(path)) >= len(versions)
+    assert read == {2, 3}
 
 
 @both_modes

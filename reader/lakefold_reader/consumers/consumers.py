@@ -32,7 +32,7 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.ref_files import CONSUMER_TAG
-from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown
+from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown, SyncsOthers
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.version_removals import VersionRemovals
 
@@ -180,6 +180,7 @@ class Consumers:
 
         Raises `VersionExpiredError`, and creates none, if a clean-up removes versions that it needs.
         """
+        self._make_durable(at)
         now = datetime.now(UTC)
         made = Consumer(name, at, self.branch, now, now, self._by)
         kept = None if at is None else self._kept(made)
@@ -263,6 +264,7 @@ class Consumers:
         went back to where it was if a clean-up removes what it would need, and raises `VersionExpiredError`.
         What it needs if it goes on is kept for it since before.
         """
+        self._make_durable(at)
         moved = replace(consumer, at=at, updated_at=datetime.now(UTC), by=self._by)
         goes_back = moved.version < consumer.version
         kept = None if at is None or not goes_back else self._kept(moved)
@@ -278,6 +280,15 @@ class Consumers:
             raise self._expired(moved)
         self._pin(moved)
         return moved
+
+    def _make_durable(self, at: Cursor | None) -> None:
+        """Makes the version durable up to which was read: its committer may not have done it yet.
+
+        After a power cut another version could have its number, and the consumer would have missed that.
+        """
+        storage = self._source.storage
+        if at is not None and isinstance(storage, SyncsOthers):
+            storage.sync_others([self._source.versions.path(at.version)])
 
     def _replaced(self, moved: Consumer, etag: str) -> bool:
         """Returns whether the store now holds this object, always true if it supports no condition."""
