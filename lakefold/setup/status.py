@@ -57,7 +57,7 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     _check_topic(admin, settings, {view.topic for view in cluster.partitions})
     waiting = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
     tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
-    seen = seen_tables(settings.http_host, settings.http_port, timeout)
+    seen = seen_tables(settings.http_host, settings.http_port, timeout, cluster.cluster_id)
     parked = None if seen is None else seen["parked"]
     if as_json:
         absent = None if seen is None else seen.get("absent_removals", [])
@@ -96,10 +96,11 @@ def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
     raise InvalidError("this topic does not exist", where=name, hint=hint)
 
 
-def seen_tables(host: str, port: int, timeout: float) -> dict[str, Any] | None:
+def seen_tables(host: str, port: int, timeout: float, cluster_id: str) -> dict[str, Any] | None:
     """Returns which tables the committer at this address has parked, and for which entries wait.
 
-    Returns None if no committer answers. An older release names neither its partitions nor what waits.
+    Returns None if no committer answers, or one of another cluster than `cluster_id` (empty: not known). An
+    older release names neither its cluster, nor its partitions, nor what waits.
     """
     answer = committer_answer(host, port, "/parked", timeout) if port else None
     if answer is None or answer[0] != http.HTTPStatus.OK:
@@ -108,7 +109,10 @@ def seen_tables(host: str, port: int, timeout: float) -> dict[str, Any] | None:
         seen = json.loads(answer[1])
     except ValueError:
         return None
-    return seen if isinstance(seen, dict) and isinstance(seen.get("parked"), list) else None
+    if not isinstance(seen, dict) or not isinstance(seen.get("parked"), list):
+        return None
+    theirs = seen.get("cluster_id")
+    return None if theirs and cluster_id and theirs != cluster_id else seen
 
 
 def committer_answer(host: str, port: int, path: str, timeout: float) -> tuple[int, bytes] | None:
@@ -128,7 +132,8 @@ def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> Non
     print_line("")
     if parked is None:
         where = f"{settings.http_host}:{settings.http_port}"
-        print_line(f"no committer answers at {where}, so the parked tables are not known (--http-port)")
+        known = "so the parked tables are not known (--http-port)"
+        print_line(f"no committer of these brokers answers at {where}, {known}")
     for table in parked or ():
         name = f"{table['table']} {table['branch']}".rstrip()
         where = f"partition {table['partition']}, offset {table['offset']}"

@@ -187,9 +187,10 @@ class ClusterWatch:
     def _ask_committer(self) -> None:
         host, port = self._settings.http_host, self._settings.http_port
         before = self._committer
-        seen = self._seen = seen_tables(host, port, _TIMEOUT_S)
+        cluster_id = self._document.get("cluster_id", "")
+        seen = self._seen = seen_tables(host, port, _TIMEOUT_S, cluster_id)
         if seen is None:
-            problem = f"no committer answers at {self._asked['address']}"
+            problem = f"no committer of these brokers answers at {self._asked['address']}"
             problem += ", so its state and parked tables are not known"
             answer: dict[str, Any] = {
                 "problem": problem,

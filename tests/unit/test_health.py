@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 120.0
+CLUSTER = "YPAykz4VRrCzVbFxScG37w"
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +157,9 @@ def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixt
     metrics.watch(3, lambda: FoldStatus(9, parked=(parked,), tables_waiting=5, waiting=(waiting,)), lambda: 9)
     metrics.became_visible(0.25, 1_700_000_003.0)
     with HealthServer(HOST, 0, metrics, lambda: "", lambda: "ready") as server:
-        seen = seen_tables(HOST, server.port, ANSWER_SECONDS)
+        seen = seen_tables(HOST, server.port, ANSWER_SECONDS, CLUSTER)
         assert seen == {
+            "cluster_id": "",
             "partitions": [3],
             "parked": [asdict(parked)],
             "waiting": [asdict(waiting)],
@@ -169,7 +171,10 @@ def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixt
         shown = capsys.readouterr().out
         assert "file:///lake/t b (partition 3, offset 7; 2 entries wait)\n  it is away\n  mount it\n" in shown
         metrics.forget(3)
-        seen = seen_tables(HOST, server.port, ANSWER_SECONDS)
+        metrics.cluster_id = CLUSTER
+        seen = seen_tables(HOST, server.port, ANSWER_SECONDS, "")
+        assert seen == seen_tables(HOST, server.port, ANSWER_SECONDS, CLUSTER)
+        assert seen_tables(HOST, server.port, ANSWER_SECONDS, "another") is None
         assert seen is not None
         assert (seen["partitions"], seen["parked"], seen["waiting"], seen["tables_waiting"]) == (
             [],
@@ -177,5 +182,5 @@ def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixt
             [],
             0,
         )
-    assert seen_tables(HOST, server.port, ANSWER_SECONDS) is None
-    assert seen_tables(HOST, 0, ANSWER_SECONDS) is None
+    assert seen_tables(HOST, server.port, ANSWER_SECONDS, CLUSTER) is None
+    assert seen_tables(HOST, 0, ANSWER_SECONDS, CLUSTER) is None

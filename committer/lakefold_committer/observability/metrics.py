@@ -255,6 +255,7 @@ class Metrics:
         self.ready = self._gauge(
             "lakefold_ready", "1 while every partition is folded and every root can be used"
         )
+        self.cluster_id = ""
         self._delays = _Delays()
         self._begin_at_zero()
         self._gauges = self._register_gauges()
@@ -277,11 +278,13 @@ class Metrics:
     def present_state(self) -> dict[str, Any]:
         """Returns what `/parked` serves: partitions, parked tables, and those for which entries wait.
 
-        `absent_removals`: the last versions of others that removed files which were not in their table.
-        `visible`: for the last steps of `VISIBLE_STEP_S` since 1970, seconds from the log to visible.
+        `cluster_id`: of the brokers whose log is folded, empty until a partition is. `absent_removals`: the
+        last versions of others that removed files which were not in their table. `visible`: for the last
+        steps of `VISIBLE_STEP_S` since 1970, seconds from the log to visible.
         """
         statuses = self._gauges.statuses()
         return {
+            "cluster_id": self.cluster_id,
             "partitions": sorted(partition for partition, _ in statuses),
             "parked": [asdict(table) for _, status in statuses for table in status.parked],
             "waiting": [asdict(table) for _, status in statuses for table in status.waiting],

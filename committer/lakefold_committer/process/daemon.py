@@ -374,6 +374,7 @@ class Committer:
                 traces=self._tracing.partition(log, options.topics.transactions),
             )
             holding.show(lambda: committer.trouble, lambda: committer.standstill)
+            self._metrics.cluster_id = log.cluster_id
             self._metrics.watch(partition, committer.status, lambda: reader.known_end)
             LOG.info(
                 "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
