@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import lance
@@ -19,7 +20,8 @@ from lakefold_ingest.writing.log_client import close_clients
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_table.entry import Rejected
 from tests.integration.committers import fold_to_the_end, running_committer
-from tests.integration.own_log import OwnLog
+from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +91,27 @@ def test_an_append_that_fails_leaves_no_files(
         lakefold.append(table, pa.Table.from_batches(batches), **given)
     assert data_files(table) == before
     assert len(before) == 1
+
+
+@pytest.mark.parametrize("format_", ["lance", "delta"])
+@pytest.mark.parametrize("has_key", [True, False])
+def test_batches_that_are_only_sent_follow_each_other(
+    options: lakefold.WriteOptions, tmp_path: Path, format_: str, *, has_key: bool
+) -> None:
+    """Each one reads what became of those before it, which are known by their key, or by their proposal."""
+    table = tmp_path / "t"
+    given: lakefold.WriteOptions = {**options, "format": format_}
+    lakefold.append(table, rows(0), **given)
+    logged: lakefold.WriteOptions = {**given, "wait": "log"}
+    for number in range(1, 6):
+        key = {"app_id": "svc", "batch_id": number} if has_key else {}
+        assert lakefold.append(table, rows(number), **logged, **key).kind == "sent"  # type: ignore[arg-type]
+        until(partial(has_rows, table, number + 1), "the rows", seconds=PATIENCE_S)
+    assert sorted(lakefold.open(table).to_arrow().column("n").to_pylist()) == list(range(6))
+
+
+def has_rows(table: Path, count: int) -> bool:
+    return lakefold.open(table).count_rows() == count
 
 
 def test_threads_append_at_once_and_do_not_wait_for_each_other(

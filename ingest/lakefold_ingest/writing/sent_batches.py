@@ -248,7 +248,9 @@ def _named(envelope: Envelope) -> Envelope:
 
     A proposal of Delta is identified by its content.
     """
-    named = type(envelope)(table=envelope.table, app_id=envelope.app_id, batch_id=envelope.batch_id)
+    named = type(envelope)(table=envelope.table, app_id=envelope.app_id)
+    if envelope.HasField("batch_id"):
+        named.batch_id = envelope.batch_id
     if envelope.HasField("delta"):
         named.delta.CopyFrom(envelope.delta)
     else:
