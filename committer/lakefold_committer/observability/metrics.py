@@ -186,7 +186,12 @@ GROUPS = (
 
 
 class Metrics:
-    """The committer's metrics in a registry of their own, so that two committers in one process don't mix."""
+    """The committer's metrics in a registry of their own, so that two committers in one process don't mix.
+
+    `cluster_id`: of the brokers whose log is folded; empty until that is known.
+    """
+
+    cluster_id: str = ""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -255,7 +260,6 @@ class Metrics:
         self.ready = self._gauge(
             "lakefold_ready", "1 while every partition is folded and every root can be used"
         )
-        self.cluster_id = ""
         self._delays = _Delays()
         self._begin_at_zero()
         self._gauges = self._register_gauges()
