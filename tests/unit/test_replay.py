@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_committer.fold.fold import Terms
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
@@ -172,6 +174,22 @@ def test_versions_under_other_rules_are_reported_and_not_compared(monkeypatch: p
     replays = replayed()
     assert [each.verdict for each in replays] == [Verdict.OTHER_RULES] * 3
     assert replays[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)
+
+
+def newer(envelope: Envelope) -> None:
+    """Says what writers of this release say."""
+    envelope.table_id, envelope.content = "another table", f"append {envelope.lance.uuid}"
+    envelope.reads.any_row = True
+
+
+def test_what_an_older_committer_passed_over_is_passed_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers may be of a newer release than the committer was."""
+    monkeypatch.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=RULES - 1))
+    fold_all(2, 1, 5)
+    log = Listed(entries([changed(envelope, newer) for envelope in ALL], 0))
+    as_folded = {entry.position: entry.data for entry in listed().entries.values()}
+    log.entries = {at: replace(entry, data=as_folded[at]) for at, entry in log.entries.items()}
+    assert [each.verdict for each in replayed(log)] == [Verdict.SAME] * 3
 
 
 def with_sizes(fold: Callable[[TableWriter], object]) -> None:

@@ -7,22 +7,28 @@ raised if they can't be read any more, as logs may be deleted and files may not 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from lakefold_log.codec.envelope import Decoded, decode
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, StopError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from lakefold_committer.claims.claim_check import Claims
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.file_log import FileLog
     from lakefold_table.marks.record import Record
 
+_Field = Literal["table_id", "version_mark", "content", "reads", "forget_app"]
+_FIELDS_SINCE: Final[Mapping[int, Sequence[_Field]]] = {
+    10: ("table_id", "version_mark", "content", "reads", "forget_app")
+}
+"""The fields of envelopes that only committers of these rules, and of later ones, know."""
 AT_ONCE = 1000
 POLL_SECONDS = 1.0
 
@@ -160,6 +166,23 @@ def checked(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]
             where=str(Position(record.log, record.last_offset, record.topic)),
         )
     return entries
+
+
+def as_known(rules: int, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
+    """Returns the entries as a committer of these rules knew them: it passed over the fields of later rules.
+
+    Writers may be of a newer release than the committer.
+    """
+    unknown = [name for since, names in _FIELDS_SINCE.items() if since > rules for name in names]
+    return {offset: _without(entry, unknown) for offset, entry in entries.items()} if unknown else entries
+
+
+def _without(entry: Entry, fields: Sequence[_Field]) -> Entry:
+    envelope = Envelope()
+    envelope.CopyFrom(entry.envelope)
+    for name in fields:
+        envelope.ClearField(name)
+    return replace(entry, envelope=envelope, proposal=entry.proposal and BUILT_IN.proposal(envelope))
 
 
 def with_claims(

@@ -21,7 +21,7 @@ from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold, of_fo
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
-from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, checked, with_claims
+from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, as_known, checked, with_claims
 from lakefold_committer.replay.version_replay import (
     Case,
     Replayed,
@@ -240,9 +240,10 @@ class _Replay:
         record = case.record
         if not case.answers:
             entries = self._entries.at(record.log, record.topic, [record.first_offset])
-            return checked(record, entries), frozenset()
+            return as_known(record.rules, checked(record, entries)), frozenset()
         entries = checked(record, self._entries.at(record.log, record.topic, list(case.answers)))
-        return with_claims(entries, record.refused, self._claims)
+        entries, faults = with_claims(entries, record.refused, self._claims)
+        return as_known(record.rules, entries), faults
 
     def _folded(
         self, case: Case, base: FoldedTable, entries: Mapping[int, Entry]
