@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -177,6 +179,21 @@ def test_a_damaged_file_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert report.tasks == 3
     assert report.exit_code == 4
     assert len(list(world.path.glob("*.parquet"))) == 8 + 3
+
+
+def test_a_full_disk_for_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = made(tmp_path / "t", 4)
+    before = {path.name for path in world.path.glob("*.parquet")}
+    with monkeypatch.context() as patched:
+        # Linux refuses each write to this device as it does on a full disk.
+        patched.setattr(tempfile, "TemporaryFile", partial(open, "/dev/full", "wb"))
+        report = world.compaction(target_rows="20").run(full=True)
+    for failed in report.failed:
+        assert failed.message.startswith(f"{tempfile.gettempdir()}: No space left on device")
+        assert "TMPDIR names another folder" in failed.message
+    assert report.exit_code == 5
+    assert {path.name for path in world.path.glob("*.parquet")} == before
+    assert len(world.rows()) == 40
 
 
 def test_files_outside_of_the_table_stay(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lakefold_ingest.lance import fragments
 from lakefold_ingest.lance.file_types import type_faults
 from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
 from lakefold_ingest.rows.fitting import Fitting
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.schemas.data_files import file_version
 from lakefold_table.uri import canonical
 from tests.oracle.test_written_fragments import commit, target_of
@@ -120,3 +120,18 @@ def test_a_panic_of_lance_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(fragments, "check_types", lambda *_: None)
     with pytest.raises(InvalidError, match="Lance panicked while it wrote the rows: compute_stat"):
         list(write_fragments(target_of(dataset, rows.schema), rows.to_batches()))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("Permission denied (os error 13)", InvalidError),
+        ("Read-only file system (os error 30)", InvalidError),
+        ("No space left on device (os error 28)", RetryError),
+        ("something else went wrong", RetryError),
+    ],
+)
+def test_what_a_file_that_can_not_be_written_means(words: str, expected: type[LakefoldError]) -> None:
+    """A right that is missing lasts, as for Delta tables; other errors may pass."""
+    error = OSError(f"LanceError(IO): {words}, rust/lance-io/src/local.rs:1:2")
+    assert type(fragments._not_written(error, "file:///t")) is expected

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _EXTERNAL_STORE = "+ddb"
 # Lance's encoders raise an OSError for values that they refuse, e.g. null structs in files of version 2.0.
 _REFUSED = re.compile(r"^(?:Invalid user input|Not supported): .*rust/lance-(?:encoding|file)/", re.DOTALL)
+# The operating system's errors that last until somebody changes a right or a mount are told as they are.
+_SYSTEM = re.compile(r"\(os error \d+\)")
 _ROWS_HINT = "cast or fill the column, or write into a table whose `data_storage_version` is 2.2"
 
 
@@ -195,7 +197,7 @@ def _not_written(error: Exception, uri: str) -> LakefoldError:
     if _REFUSED.search(str(error)):
         return InvalidError(f"rows can't be written: {words_of(error)}", where=uri, hint=_ROWS_HINT)
     cause = meaning(error, uri)
-    if isinstance(cause, InvalidError) and not isinstance(error, OSError):
+    if isinstance(cause, InvalidError) and (not isinstance(error, OSError) or _SYSTEM.search(str(error))):
         return cause
     hint = "check that the table's folder or bucket exists, and that this process may write to it"
     if isinstance(cause, LakefoldError) and not isinstance(cause, DamagedError):

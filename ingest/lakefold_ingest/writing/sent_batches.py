@@ -7,6 +7,7 @@ process may take over the list (`SentBatch`): Spark may commit each batch of a q
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -34,6 +35,11 @@ _BEHIND = (
     OptionName("max_lag"),
 )
 _READ_S = 1.0
+_EVERY_S = 1.0
+"""Brokers are asked no more often for the end of the outcomes of batches that don't wait.
+
+Reading up to it takes a tenth of a second: the client tells late that only a marker was left.
+"""
 LOGGER = logging.getLogger("lakefold")
 QUIET_S = 5.0
 """A writer that waits for an outcome for longer than this logs it."""
@@ -92,7 +98,8 @@ class TableWaiter:
     """Waits for the outcomes of this process's proposals for a table; for any number of threads.
 
     `asking`: how many proposals are awaited now. `unawaited`: what was sent without waiting and has no known
-    outcome yet, by position. `is_blind`: this user may not read outcomes.
+    outcome yet, by position. `is_blind`: this user may not read outcomes. `read_at`: when brokers
+    were asked for them last, by the monotonic clock.
     """
 
     outcomes: OutcomeWaiter
@@ -100,6 +107,7 @@ class TableWaiter:
     asking: int = 0
     unawaited: OrderedDict[Position, _SentProposal] = field(default_factory=OrderedDict)
     is_blind: bool = False
+    read_at: float = -math.inf
 
     def await_turn(self, turn: Callable[[], Turn], timeout_s: float) -> float:
         """See `OutcomeWaiter.await_turn`. Waits no longer if no broker answers."""
@@ -187,7 +195,7 @@ class TableWaiter:
         """
         deadline, is_quiet = time.monotonic() + timeout_s, True
         with self.lock:
-            reported = self._reported(app_id)
+            reported = self._reported(app_id, every_s=_EVERY_S)
             while (lag := self._lag(app_id)).batches and not self.is_blind:
                 if lag.batches < most.batches and lag.seconds <= most.seconds:
                     break
@@ -218,16 +226,20 @@ class TableWaiter:
     def _of(self, app_id: str) -> list[tuple[Position, _SentProposal]]:
         return [(position, each) for position, each in self.unawaited.items() if each.named.app_id == app_id]
 
-    def _reported(self, app_id: str) -> list[Outcome]:
+    def _reported(self, app_id: str, every_s: float = 0.0) -> list[Outcome]:
         """Reads the outcomes that were reported since the last call, without waiting for any.
 
-        Returns those of rows that are not in the table.
+        Asks no broker if one was asked less than `every_s` seconds ago. Returns those of rows that are not in
+        the table.
         """
         sent = self._sent_by(app_id)
         if self.is_blind or not sent:
             return []
+        now = time.monotonic()
+        is_due = now - self.read_at >= every_s
+        self.read_at = now if is_due else self.read_at
         try:
-            reported = self.outcomes.reported(sent, _READ_S)
+            reported = self.outcomes.reported(sent, _READ_S if is_due else 0.0)
         except InvalidError as error:
             self.is_blind = True
             LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)

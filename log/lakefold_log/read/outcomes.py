@@ -32,7 +32,7 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.outcome_messages import is_answer_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from lakefold_log.client.topic_names import Topics
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -239,11 +239,20 @@ class OutcomeWaiter(Closing):
     def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
         """Returns the outcomes that committers have reported of these envelopes.
 
-        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most. Outcomes
-        that are not expected may be gone by then. Raises as `wait`, `InvalidError` if the topic may not be
-        read, and `RetryError` if no broker answers.
+        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most. If that is
+        0, it asks no broker and reads what the client has received. Outcomes that are not expected may be
+        gone by then. Raises as `wait`, `InvalidError` if the topic may not be read, and `RetryError` if no
+        broker answers.
         """
-        deadline = time.monotonic() + timeout_s
+        if timeout_s > 0:
+            self._read_reported(sent, time.monotonic() + timeout_s)
+        else:
+            with self._turn(None, time.monotonic()) as is_reader:
+                self._keep(self._reader.poll(_BATCH, 0.0) if is_reader else [])
+        awaited = [(self._outcome_at(position), envelope) for position, envelope in sent.items()]
+        return [_checked(outcome, envelope) for outcome, envelope in awaited if outcome is not None]
+
+    def _read_reported(self, sent: Iterable[Position], deadline: float) -> None:
         with self._turn(None, deadline) as is_reader:
             end = self._reader.end_offset() if is_reader else 0
             while is_reader and self._reader.position < end and time.monotonic() < deadline:
@@ -254,8 +263,6 @@ class OutcomeWaiter(Closing):
                 self._read(_POLL_S)
                 if self._committed.is_at_end():
                     break
-        awaited = [(self._outcome_at(position), envelope) for position, envelope in sent.items()]
-        return [_checked(outcome, envelope) for outcome, envelope in awaited if outcome is not None]
 
     def _outcome_at(self, position: Position | None) -> Outcome | None:
         """Returns the outcome of a position if it was read and is still kept."""

@@ -9,8 +9,9 @@ what is complete of the new file is on this machine's disk until it is stored.
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.protocol_check import writer_features
+from lakefold_table.storage.os_errors import failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +35,24 @@ if TYPE_CHECKING:
     from lakefold_maintenance.delta.survey import DeltaSurvey
     from lakefold_maintenance.planning.plan import RewriteTask
     from lakefold_table.delta.actions.file_actions import AddFile
+
+
+@contextmanager
+def _spool() -> Iterator[IO[bytes]]:
+    """Opens a temporary file for a new data file. Its errors name the folder of such files.
+
+    Files of the table that are gone are told as they are.
+    """
+    try:
+        with tempfile.TemporaryFile() as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        cause = failure(error, folder)
+        hint = f"{cause.hint}; the variable TMPDIR names another folder for temporary files"
+        raise type(cause)(cause.message, where=folder, hint=hint) from error
 
 
 class DeltaRewriter:
@@ -63,7 +83,7 @@ class DeltaRewriter:
     def run(self, task: RewriteTask) -> RewrittenFiles:
         """See `TableRewriter.run`."""
         old = [self._survey.files[number] for number in task.fragment_ids]
-        with tempfile.TemporaryFile() as spool:
+        with _spool() as spool:
             new = NewDataFile(self._stored, self._codec, self._indexed, spool=spool)
             try:
                 parts = [self._copy(file, new) for file in old]
