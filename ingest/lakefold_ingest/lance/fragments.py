@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _EXTERNAL_STORE = "+ddb"
 # Lance's encoders raise an OSError for values that they refuse, e.g. null structs in files of version 2.0.
 _REFUSED = re.compile(r"^(?:Invalid user input|Not supported): .*rust/lance-(?:encoding|file)/", re.DOTALL)
-# The operating system's errors that last until somebody changes a right or a mount are told as they are.
+# Errors of the operating system that last until somebody changes a right or a mount are raised as they are.
 _SYSTEM = re.compile(r"\(os error \d+\)")
 _ROWS_HINT = "cast or fill the column, or write into a table whose `data_storage_version` is 2.2"
 

@@ -38,7 +38,7 @@ _READ_S = 1.0
 _EVERY_S = 1.0
 """Brokers are asked no more often for the end of the outcomes of batches that don't wait.
 
-Reading up to it takes a tenth of a second: the client tells late that only a marker was left.
+Reading up to it takes a tenth of a second: the client reports late that only a marker was left.
 """
 LOGGER = logging.getLogger("lakefold")
 QUIET_S = 5.0

@@ -57,7 +57,7 @@ class KnownEnd:
         try:
             self._end = self._ask()
         except LakefoldError:
-            # The reader itself tells that the brokers don't answer.
+            # The reader itself reports that the brokers don't answer.
             return
         finally:
             self._asking = None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def _spool() -> Iterator[IO[bytes]]:
     """Opens a temporary file for a new data file. Its errors name the folder of such files.
 
-    Files of the table that are gone are told as they are.
+    An error of a file of the table that is gone is raised as it is.
     """
     try:
         with tempfile.TemporaryFile() as file:
