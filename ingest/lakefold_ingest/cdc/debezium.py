@@ -408,10 +408,28 @@ def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str
 
 
 def _without_payload(envelopes: pa.Table) -> pa.Table:
-    """Returns what is in `payload`, if the messages have their schema beside it."""
+    """Returns what is in `payload` of the messages that have their schema beside it, and the others.
+
+    A topic has messages of both kinds if its converter was changed. Raises `InvalidError` if they have no
+    common type.
+    """
     if PAYLOAD not in envelopes.column_names:
         return envelopes
     payload = envelopes.column(PAYLOAD)
-    if types.is_struct(payload.type) and (payload.null_count < len(payload) or envelopes.num_columns == 1):
-        return _fields_of(payload, PAYLOAD)
-    return envelopes.drop_columns([PAYLOAD])
+    if not types.is_struct(payload.type):
+        return envelopes.drop_columns([PAYLOAD])
+    inside, others = _fields_of(payload, PAYLOAD), envelopes.drop_columns([PAYLOAD])
+    if not payload.null_count or not others.num_columns:
+        return inside
+    is_inside = mask(payload.is_valid())
+    if not is_inside.any():
+        return others
+    rows = [np.flatnonzero(is_inside), np.flatnonzero(~is_inside)]
+    tables = [table.take(pa.array(each)) for table, each in zip((inside, others), rows, strict=True)]
+    try:
+        joined = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowTypeError as error:
+        hint = "read fewer messages at a time, so that a batch ends where the converter was changed"
+        message = f"messages with a schema and messages without one have no common type: {error}"
+        raise InvalidError(message, where=PAYLOAD, hint=hint) from error
+    return joined.take(pa.array(np.argsort(np.concatenate(rows))))
