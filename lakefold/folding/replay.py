@@ -114,9 +114,9 @@ def _entries(
 
     def opened(topic: str, log: LogId, offset: int) -> Reader:
         from lakefold_log.client.admin import Admin
-        from lakefold_log.read.consumer import PartitionReader
+        from lakefold_log.read.consumer import HURRIED, PartitionReader
 
-        reader = PartitionReader(Admin(settings.kafka_config()), topic, log, offset)
+        reader = PartitionReader(Admin(settings.kafka_config()), topic, log, offset, tuned=HURRIED)
         context.call_on_close(reader.close)
         return reader
 

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import parsed
-from lakefold_log.read.consumer import Message, PartitionReader, Verify
+from lakefold_log.read.consumer import HURRIED, Message, PartitionReader, Verify
 from lakefold_table.closing import Closing
 from lakefold_table.errors import RetryError
 from lakefold_table.formats import BUILT_IN
@@ -37,7 +37,7 @@ _POLL_S: Final = 0.5
 _FEW: Final[Mapping[str, Option]] = {
     "queued.min.messages": 1,
     "queued.max.messages.kbytes": 64,
-    "fetch.wait.max.ms": 5,
+    **HURRIED,
 }
 
 

@@ -48,6 +48,8 @@ _TUNED: Final[dict[str, Option]] = {
     "fetch.queue.backoff.ms": 5,
     "check.crcs": True,
 }
+HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
+"""For readers that seek, or read messages that all exist: the broker need not wait half a second for more."""
 _BATCH = 1000
 # After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S = 0.02

@@ -19,10 +19,10 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.admin import Admin, KafkaConfig, Option
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
-from lakefold_log.read.consumer import Message, PartitionReader
+from lakefold_log.read.consumer import HURRIED, Message, PartitionReader
 from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
 from lakefold_log.read.turns import TURN, Turn, Turns
 from lakefold_table.closing import Closing
@@ -53,8 +53,6 @@ _TURN_S: Final = 0.5
 # The time limit of a question to the brokers while a refusal is awaited.
 _QUESTION_S: Final = 3.0
 _PATIENCE_S: Final = 60.0
-# All messages exist already, so the broker need not wait for more (by default half a second).
-_HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
 _NO_ANSWER: Final = (
     "check that a committer runs and how far behind it is (lakefold status), or read the table"
 )
@@ -420,7 +418,7 @@ def read_outcomes(
     log = describe(admin, topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     try:
-        with PartitionReader(admin, topics.outcomes, log, from_offset, tuned=_HURRIED) as reader:
+        with PartitionReader(admin, topics.outcomes, log, from_offset, tuned=HURRIED) as reader:
             for message in reader.up_to(reader.end_offset(), _PATIENCE_S):
                 if keys is None or message.key in keys:
                     outcome = strangers.parse(message)
