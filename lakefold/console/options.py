@@ -133,12 +133,22 @@ def check_one_of(point: Point, **given: object) -> None:
         raise click.UsageError(f"{' and '.join(named)} each choose a version; give only one of them")
 
 
+class _Flags(dict[str, str]):
+    """The flags of a verb by the parameters in Python; what the verb lacks is named as of Python."""
+
+    def get(self, name: str, default: object = None) -> str:
+        """Returns the flag, or the parameter with where it can be given."""
+        del default
+        return super().get(name) or f"{name} (in Python)"
+
+
 class _Verb(click.Command):
     """A verb whose errors name options as they are given to it."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
         """Runs the verb."""
-        flags = {each.name or "": each.opts[0] for each in self.params if each.opts[0].startswith("--")}
+        given = (each for each in self.params if each.opts[0].startswith("--"))
+        flags = _Flags({each.name or "": each.opts[0] for each in given})
         if "when_matched_update" in flags:
             flags["clauses"] = "the clauses --when-…"
         with options_named(flags):

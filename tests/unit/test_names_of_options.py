@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.cli import run
+from lakefold.console.options import verb
 from lakefold.spark_format import LakefoldFormat
 from lakefold.writing.options import write_settings
 from lakefold_ingest.cdc.change_format import change_format
@@ -84,6 +86,18 @@ def test_a_verb_names_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert "--update-columns and --when-matched-update: one of them has no meaning" in said
     assert "when_" not in said
+
+
+def test_a_verb_says_of_an_option_that_it_lacks_where_it_is() -> None:
+    @verb()
+    @click.option("--order-by")
+    def some(order_by: str) -> None:
+        names = (OptionName("order_by"), " or ", OptionName("merge_schema"))
+        raise InvalidError(("give ", *names), hint=order_by)
+
+    with pytest.raises(InvalidError) as raised:
+        some.main(["--order-by", "a"], standalone_mode=False)
+    assert raised.value.message == "give --order-by or merge_schema (in Python)"
 
 
 def test_the_cause_of_an_error_names_options_as_the_error_does() -> None:
