@@ -43,15 +43,16 @@ def rows_for(settings: WriteSettings, paths: Sequence[Path]) -> pa.RecordBatchRe
 def messages_or_rows(settings: WriteSettings, paths: Sequence[Path], *, are_messages: bool) -> pa.Table:
     """Returns change events: `rows_for` the files, or if `are_messages`, the JSON lines as Kafka's messages.
 
-    Those are texts in a column `value`. Files of other formats have columns in any case. Raises as
-    `file_rows`.
+    Those are texts in a column `value`; a line `null` is a tombstone, as Kafka's own tools print it. Files of
+    other formats have columns in any case. Raises as `file_rows`.
     """
     if not are_messages or any(FORMATS.get(path.suffix.lower()) is not _json_lines for path in paths):
         return rows_for(settings, paths).read_all()
-    lines: list[bytes] = []
+    lines: list[bytes | None] = []
     for path in paths:
         with _errors_of(path):
-            lines += [line for line in path.read_bytes().splitlines() if line.strip()]
+            texts = (line.strip() for line in path.read_bytes().splitlines())
+            lines += [None if text == b"null" else text for text in texts if text]
     return pa.table({"value": pa.array(lines, pa.binary())})
 
 

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from lakefold.writing.files import FORMATS, file_rows
+from lakefold.writing.files import FORMATS, file_rows, messages_or_rows
 from lakefold.writing.options import WriteOptions, batch_key, write_settings
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.rows.fitting import fit
@@ -235,3 +235,11 @@ def test_views_of_lists_are_refused_by_their_column(kind: pa.DataType) -> None:
     columns = pa.schema([("c", pa.list_(pa.string())), ("t", pa.string())])
     with pytest.raises(InvalidError, match=r"c is (large_)?list_view"):
         fit(source.schema, columns, "table")
+
+
+def test_messages_are_lines_and_null_is_a_tombstone(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(' {"op": "d"}\n\nnull\n "null"\n')
+    settings = write_settings(str(tmp_path / "t"), {"bootstrap_servers": "127.0.0.1:1"})
+    read = messages_or_rows(settings, [path], are_messages=True)
+    assert read["value"].to_pylist() == [b'{"op": "d"}', None, b'"null"']
