@@ -39,18 +39,17 @@ class KnownEnd:
         until an answer has come or the request has failed.
         """
         with self._changing:
-            if self._asking is None:
-                thread = threading.Thread(target=self._request, name="lakefold-known-end", daemon=True)
-                try:
-                    start_thread(thread)
-                except NoThreadsError:
-                    return self._end
-                self._asking = thread
-                begun: threading.Thread | None = thread
-            else:
-                begun = None
-        if begun is not None:
-            begun.join(_WAIT_S)
+            if self._asking is not None:
+                return self._end
+            asking = threading.Thread(target=self._request, name="lakefold-known-end", daemon=True)
+            # The thread removes it, maybe before it is seen as started.
+            self._asking = asking
+            try:
+                start_thread(asking)
+            except NoThreadsError:
+                self._asking = None
+                return self._end
+        asking.join(_WAIT_S)
         return self._end
 
     def _request(self) -> None:
