@@ -28,6 +28,8 @@ THREADS: Final = {
     "ingest/lakefold_ingest/merge/lance/deletions.py": ENDS_WITH_ITS_CALL,
     "ingest/lakefold_ingest/writer/batch_writer.py": RAISES,
     "log/lakefold_log/client/admin.py": ENDS_WITH_ITS_CALL,
+    "log/lakefold_log/read/consumer.py": ENDS_WITH_ITS_CALL,
+    "log/lakefold_log/read/known_end.py": OF_THE_COMMITTER,
     "log/lakefold_log/write/producer.py": RAISES,
     "log/lakefold_log/write/trace_export.py": "at the end of the process",
     "log/lakefold_log/write/transactional_producer.py": OF_THE_COMMITTER,
@@ -62,7 +64,6 @@ STORES: Final = {
 }
 LOCKS: Final = {
     "log/lakefold_log/read/anchor.py": "of a reader of the log, which raises",
-    "log/lakefold_log/read/consumer.py": "it is never waited for",
     "log/lakefold_log/read/outcomes.py": "of a reader of the log, which raises",
     "ingest/lakefold_ingest/writer/batch_writer.py": "of a Writer, which raises before it takes the lock",
 }

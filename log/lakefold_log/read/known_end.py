@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import LakefoldError, NoThreadsError
 from lakefold_table.new_threads import start_thread
+from lakefold_table.own_process import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ class KnownEnd:
 
     def __init__(self, ask: Callable[[], int]) -> None:
         self._ask = ask
-        self._changing = threading.Lock()
+        self._changing = ProcessLock()
         self._asking: threading.Thread | None = None
         self._end = 0
 
