@@ -130,7 +130,9 @@ class TableRewriter(Protocol):
 
 
 class FormatSurveyor(Protocol):
-    """Surveys one branch of a table repeatedly."""
+    """Surveys one branch of a table repeatedly, each time from the `source` that it has then."""
+
+    source: Source
 
     def survey(self) -> TableSurvey:
         """Returns the newest version's figures.

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_maintenance.formats import FORMATS
+from lakefold_reader.format.source import Source
 from lakefold_reader.opening import in_its_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_maintenance.format import FormatSurveyor, TableSurvey
-    from lakefold_reader.format.source import Source
 
 
 @dataclass
@@ -24,13 +24,19 @@ class Surveyor:
     _surveyor: FormatSurveyor | None = field(default=None, init=False, repr=False)
 
     def survey(self) -> TableSurvey:
-        """Returns the newest version's figures. Raises as `FormatSurveyor.survey`."""
-        if self._surveyor is not None:
-            return self._surveyor.survey()
-        return in_its_format(self.source, self._first)
+        """Returns the newest version's figures. Raises as `FormatSurveyor.survey`.
 
-    def _first(self, source: Source) -> TableSurvey:
-        surveyor = FORMATS[source.format.name].surveyor(source, self.settings)
+        It is read by a new source each time: a version that a source keeps would be taken for that of its
+        number in a table that was dropped and made anew.
+        """
+        source = self.source
+        return in_its_format(Source.on(source.storage, source.format, source.options), self._survey)
+
+    def _survey(self, source: Source) -> TableSurvey:
+        surveyor = self._surveyor
+        if surveyor is None or surveyor.source.format.name != source.format.name:
+            surveyor = FORMATS[source.format.name].surveyor(source, self.settings)
+        surveyor.source = source
         survey = surveyor.survey()
         self._surveyor = surveyor
         return survey

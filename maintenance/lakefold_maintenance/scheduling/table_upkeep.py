@@ -51,6 +51,10 @@ NOTHING_CLEANED: Final = Cleaned(0, 0, 0)
 NO_FILES: Final = RemovedFiles()
 
 
+NO_TABLE: Final = ("", "", 0)
+"""The format, id and version of a table that was not surveyed yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundReport:
     """What a round did, or would do in a dry run.
@@ -104,6 +108,7 @@ class TableUpkeep:
         self._parts = parts
         self._failures: Counter[int] = Counter()
         self._note = MaintainerNote(surveyor.source.storage)
+        self._table = NO_TABLE
         self._highest: int | None = None
         self._own: set[int] = set()
         self._files = FileCleaning()
@@ -299,7 +304,21 @@ class TableUpkeep:
             metrics.files.labels(report.table, "unnamed").inc(removed.unnamed)
         return replace(report, removed_files=removed)
 
+    def _note_table(self, survey: TableSurvey) -> None:
+        """Forgets what is known of fragments by their numbers, if these are of another table now.
+
+        A table that only other clients have written has no id yet.
+        """
+        name, table_id, version = before = self._table
+        self._table = survey.source.format.name, survey.table_id, survey.version
+        is_other = "" not in (table_id, survey.table_id) and table_id != survey.table_id
+        if before != NO_TABLE and (is_other or name != self._table[0] or survey.version < version):
+            self._failures.clear()
+            self._own.clear()
+            self._highest = None
+
     def _measure(self, survey: TableSurvey) -> None:
+        self._note_table(survey)
         figures, metrics, table = survey.figures, self._parts.metrics, survey.source.uri
         rows = int(figures.rows.sum())
         metrics.errors.labels(table).inc(0)
