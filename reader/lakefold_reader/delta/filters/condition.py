@@ -79,9 +79,8 @@ def _term(node: Node) -> Term:
             return ColumnTerm(tuple(each.physical for each in (*column.path, column)))
         case LiteralNode():
             return _constant(node)
-        case InNode(part, constants, has_null):
-            scalars = [*constants, *([pa.scalar(None)] if has_null else [])]
-            return OperatorTerm("in", (_term(part), *(_constant(LiteralNode(scalar)) for scalar in scalars)))
+        case InNode(part, literals):
+            return OperatorTerm("in", (_term(part), *map(_constant, literals)))
         case CallNode(name, parts):
             return OperatorTerm(name, tuple(map(_term, parts)))
         case CastNode():

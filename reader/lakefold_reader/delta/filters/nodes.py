@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +16,13 @@ from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from decimal import Decimal
 
     from lakefold_reader.delta.schema import DeltaColumn
 
 Values = Any
 """An array of Arrow with a value for each row, or a scalar: the same for all rows."""
+_BEYOND: Final = Decimal(2**64)
+"""A number that is further from 0 than each integer of a column."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,20 @@ class CallNode:
 
 @dataclass(frozen=True)
 class InNode:
-    """A test whether a value is in a list of constants."""
+    """A test whether a value is in a list of constants: whether it is equal to one of them.
+
+    `literals`: the constants. `sets`: those that a value can be equal to, without nulls, a set for each type.
+    """
 
     part: Node
-    constants: pa.Array
+    literals: tuple[LiteralNode, ...]
+    sets: tuple[pa.Array, ...]
     has_null: bool
 
     def evaluate(self, rows: pa.RecordBatch) -> Values:
         """Returns whether each value is in the list: null for a null, and if the list has a null."""
         values = self.part.evaluate(rows)
-        among = pc.is_in(values, value_set=self.constants)
+        among = reduce(pc.or_, (_is_in(values, constants) for constants in self.sets), pa.scalar(value=False))
         unknown = pc.or_(pc.is_null(values), pc.and_(pc.invert(among), pa.scalar(self.has_null)))
         return pc.if_else(unknown, pa.scalar(None, pa.bool_()), among)
 
@@ -98,10 +105,8 @@ def fitted(literal: LiteralNode, kind: pa.DataType) -> LiteralNode:
     if scalar.type == kind or pa.types.is_null(scalar.type):
         return literal
     try:
-        if literal.number is not None and pa.types.is_decimal(kind):
-            return LiteralNode(pa.scalar(literal.number), literal.number)
-        if literal.number is not None and pa.types.is_floating(kind):
-            return LiteralNode(pa.scalar(float(literal.number), kind), literal.number)
+        if literal.number is not None and is_number(kind):
+            return LiteralNode(_number(literal.number, kind), literal.number)
         if pa.types.is_timestamp(kind) and pa.types.is_string(scalar.type):
             return LiteralNode(_time(scalar.as_py(), kind))
         if pa.types.is_timestamp(kind) and pa.types.is_timestamp(scalar.type):
@@ -116,6 +121,45 @@ def fitted(literal: LiteralNode, kind: pa.DataType) -> LiteralNode:
         message = f"{scalar.as_py()!r} is not a value of the type {kind}"
         raise InvalidError(message, where="filter") from error
     return literal
+
+
+def _number(number: Decimal, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(number), kind)
+    return pa.scalar(number) if pa.types.is_decimal(kind) else _beside_integers(number)
+
+
+def _beside_integers(number: Decimal) -> pa.Scalar:
+    """Returns a number that is equal to, below and above the same integers of 64 bits, and that Arrow has.
+
+    A floating-point number would be compared with rounded integers.
+    """
+    if number.copy_abs() > _BEYOND:
+        return pa.scalar(_BEYOND.copy_sign(number))
+    below = number.to_integral_value(ROUND_FLOOR)
+    if below != number:
+        return pa.scalar(below + Decimal("0.5"))
+    return pa.scalar(int(below)) if -(2**63) <= below < 2**63 else pa.scalar(below)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Returns whether the values of a type are numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_in(values: Values, constants: pa.Array) -> Values:
+    """Returns whether each value is equal to one of some constants, as `=` compares them."""
+    if constants.type != values.type and is_number(constants.type) and is_number(values.type):
+        with suppress(pa.ArrowInvalid):
+            constants = pc.cast(constants, values.type)
+    if constants.type == values.type:
+        return pc.is_in(_one_zero(values), value_set=_one_zero(constants))
+    return reduce(pc.or_, (pc.equal(values, constant) for constant in constants))
+
+
+def _one_zero(values: Values) -> Values:
+    """Returns the values with 0.0 for -0.0, which it is equal to."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 def time_literal(text: str) -> pa.Scalar:

@@ -7,11 +7,11 @@ column that it is compared with.
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefold_reader.delta.filters.nodes import (
     FUNCTIONS,
@@ -21,6 +21,7 @@ from lakefold_reader.delta.filters.nodes import (
     InNode,
     LiteralNode,
     fitted,
+    is_number,
     time_literal,
 )
 from lakefold_reader.delta.schema import DeltaColumn, column_named
@@ -120,19 +121,21 @@ def _fail(what: str) -> NoReturn:
 
 
 def _among(left: Node, items: Sequence[Node]) -> Node:
-    column = left.column if isinstance(left, ColumnNode) else None
-    kind = None if column is None else column.field.type
-    constants = []
-    for item in items:
-        if not isinstance(item, LiteralNode):
-            _fail("IN needs a list of constants")
-        constants.append((item if column is None else _in_column(item, column)).scalar)
-    valid = [scalar.as_py() for scalar in constants if scalar.is_valid]
-    try:
-        among = pa.array(valid) if kind is None else _of_type(valid, kind)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        _fail(f"the constants of a list differ in type: {error}")
-    return InNode(left, among, has_null=len(valid) < len(constants))
+    literals = tuple(item for item in items if isinstance(item, LiteralNode))
+    if len(literals) < len(items):
+        _fail("IN needs a list of constants")
+    constants = [literal.scalar for literal in literals if literal.scalar.is_valid]
+    has_null = len(constants) < len(literals)
+    if isinstance(left, ColumnNode):
+        literals = tuple(_in_column(literal, left.column) for literal in literals)
+        kind = left.column.field.type
+        held = [_of_type(literal.scalar, kind) for literal in literals if literal.scalar.is_valid]
+        constants = [scalar for scalar in held if scalar is not None]
+    by_type: dict[pa.DataType, list[pa.Scalar]] = {}
+    for scalar in constants:
+        by_type.setdefault(scalar.type, []).append(scalar)
+    sets = tuple(pa.array(scalars, of_type) for of_type, scalars in by_type.items())
+    return InNode(left, literals, sets, has_null)
 
 
 def _compared(operator: str, left: Node, right: Node) -> Node:
@@ -180,10 +183,15 @@ def _number(number: Decimal) -> LiteralNode:
     return LiteralNode(pa.scalar(float(number)), number)
 
 
-def _of_type(constants: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """Returns those constants that are values of a type, in this type. Others are in no row."""
-    held = []
-    for constant in constants:
-        with suppress(pa.ArrowException, OverflowError):
-            held.append(pa.scalar(constant, kind))
-    return pa.array(held, kind)
+def _of_type(scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
+    """Returns a number in the exact type of a column, None if the type has no such number.
+
+    Returns other constants as they are.
+    """
+    is_exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    if scalar.type == kind or not is_exact or not is_number(scalar.type):
+        return scalar
+    try:
+        return pc.cast(scalar, kind)
+    except pa.ArrowInvalid:
+        return None
