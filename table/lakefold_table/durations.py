@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DAY_MS: Final = 86_400_000
+LATEST_US: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, where protobuf's timestamps end."""
 UNITS_MS: Final = {
     "millisecond": 1,
     "second": 1_000,

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.fold import LATEST_US, FoldedTable, Terms, fold
+from lakefold_committer.fold.fold import FoldedTable, Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Fetched
 from lakefold_table.marks.batches import MAX_INTERVALS

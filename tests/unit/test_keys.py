@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import LATEST_US
 from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Duplicate, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.batches import MAX_INTERVALS, AppMark, GrowingMark

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import LATEST_US, MAX_AHEAD_US, Terms, fold
+from lakefold_committer.fold.fold import MAX_AHEAD_US, Terms, fold
 from lakefold_committer.replay.version_replay import Case
+from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.format import Fetched
 from lakefold_table.marks.record import CLOCK, decode_record

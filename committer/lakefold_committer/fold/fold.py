@@ -16,6 +16,7 @@ from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_table.app_removal import FORGET_APP, AppRemoval
 from lakefold_table.branch_deletion import DELETE_BRANCH
+from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import (
     MAX_TEXT,
     Committed,
@@ -32,7 +33,14 @@ from lakefold_table.entry import (
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
-from lakefold_table.marks.marks import RULES, Marks, Rebinding, decode_marks, table_id_of
+from lakefold_table.marks.marks import (
+    LEAVES_IMPOSSIBLE_TIMES,
+    RULES,
+    Marks,
+    Rebinding,
+    decode_marks,
+    table_id_of,
+)
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
 from lakefold_table.proposal import ANY_FORMAT
@@ -45,8 +53,6 @@ if TYPE_CHECKING:
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import Position
 
-LATEST_US = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, where protobuf's timestamps end."""
 MAX_AHEAD_US = 5 * 60 * 1_000_000
 """How far the log's time may be ahead of the committer's clock. Brokers' clocks differ by less."""
 MOST_ROWS = 2**64 - 1
@@ -364,7 +370,7 @@ class _Folding:
         new_entries = [entry for entry in group if self.is_new(entry.position)]
         first, last = (new_entries[0], new_entries[-1]) if new_entries else (group[0], group[-1])
         table_id = marks.table_id or table_id_of(first.position)
-        time_us = max(self._time(last), base.state.time_us + 1 if base.state else 0)
+        time_us = time_after(base.state, self._time(last), self._terms.rules)
         since, operations = self._draft.operations
         marks = replace(
             self._keys.marks(self._time(last)),
@@ -468,6 +474,16 @@ class _Folding:
         """
         time_us, clock = _log_time(entry), self._terms.clock_us
         return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
+
+
+def time_after(before: State | None, time_us: int, rules: int = RULES) -> int:
+    """Returns the time of the version after `before`: `time_us`, or a microsecond more than that one's.
+
+    A version of another client may have a time after which none can be. Since rules 10 it doesn't count.
+    """
+    if before is None or (rules >= LEAVES_IMPOSSIBLE_TIMES and before.time_us >= LATEST_US):
+        return time_us
+    return max(time_us, before.time_us + 1)
 
 
 def _carried_id(state: State) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold.fold import time_after
 from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import carried_marks, recover_marks
 from lakefold_committer.recovery.stored_versions import read_newest
@@ -116,8 +117,7 @@ def _version(
     draft: Draft, table: FoldedTable, move: Rebinding, outcomes: str
 ) -> tuple[Marks, State, Publication]:
     """Returns the next version's marks, state and publication. It differs from the last one in its marks."""
-    base_us = 0 if table.state is None else table.state.time_us
-    time_us = max(move.time_us, base_us + 1)
+    time_us = time_after(table.state, move.time_us)
     move = replace(move, time_us=time_us)
     since, operations = draft.operations
     version = table.version + 1

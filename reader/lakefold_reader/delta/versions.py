@@ -147,7 +147,7 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
     check_readable(state.snapshot.protocol, source.uri)
     check_types(state.snapshot.metadata, source.uri)
     time_us = _commit_time(state.time_us, state.snapshot.in_commit_ms)
-    state = replace(state, time_us=time_us or source.storage.stored_at(path) or 0)
+    state = replace(state, time_us=limited(time_us or source.storage.stored_at(path) or 0))
     source.keep_state(state)
     return state, cast("DeltaSnapshot", state.snapshot)
 

@@ -21,7 +21,7 @@ from lakefold_table.delta.actions.table_actions import (
     CommitInfo,
     DomainMetadata,
 )
-from lakefold_table.delta.json_text import is_long, parse_object, to_json
+from lakefold_table.delta.json_text import is_whole, parse_object, to_json
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import CommitMetadata
 from lakefold_table.marks.record import is_own
@@ -143,7 +143,8 @@ def head_of(info: CommitInfo | None) -> CommitMetadata | None:
     uuid, time_us, metadata, properties = (
         own.get(name) for name in ("uuid", "timeUs", "metadata", "properties")
     )
-    if not isinstance(uuid, str) or not is_long(time_us):
+    # Committers have continued times of other clients that were too late to be a long.
+    if not isinstance(uuid, str) or not is_whole(time_us):
         return None
     if not _are_texts(metadata) or not _are_texts(properties):
         return None

@@ -79,9 +79,14 @@ def type_name(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Returns whether a value is an integer, of any size."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_long(value: object) -> TypeGuard[int]:
     """Returns whether a value is an integer of 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and -LONGEST <= value < LONGEST
+    return is_whole(value) and -LONGEST <= value < LONGEST
 
 
 def _as_object(value: object) -> dict[str, Any]:

@@ -53,7 +53,8 @@ as made after it (decision 0073). 9: the marks of a Delta table with domainMetad
 more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
 replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`);
 an outdated fragment-reuse index is taken away (decision 0114); a writer may say what the content of its batch
-is; what names another table of its location is refused (decision 0110).
+is; what names another table of its location is refused (decision 0110); a time after the year 9999 of another
+client's version is not continued.
 
 What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,
 and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
@@ -71,6 +72,8 @@ SHORTENS_APPS = 10
 """The rules from which on a table takes any number of apps, and keeps less of those that are silent."""
 RETIRES_REUSE = 10
 """The rules from which on an outdated fragment-reuse index is taken away."""
+LEAVES_IMPOSSIBLE_TIMES = 10
+"""The rules from which on a version has the log's time if that before it has one after the year 9999."""
 SHARES_VERSIONS = 3
 """The rules from which on versions of Lance tables can be folded again."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import decode_bitmap
+from lakefold_table.durations import LATEST_US
 from lakefold_table.lance.manifests.features import Flag, flags_of, has_stable_row_ids
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.schema import check_structure
@@ -21,12 +22,12 @@ FROM_CONTENT = int(Flag.DELETION_FILES | Flag.TABLE_CONFIG | Flag.BASE_PATHS)
 
 
 def version_follows(step: Step) -> str:
-    """The version number is the next number, and the time is later."""
+    """The version number is the next number, and the time is later, unless none can be."""
     if step.before is None:
         return "" if step.after.version else "the version has the number 0"
     if step.after.version != step.before.version + 1:
         return f"version {step.after.version} comes after version {step.before.version}"
-    if step.after.time_us <= step.before.time_us:
+    if step.after.time_us <= step.before.time_us < LATEST_US:
         return f"its time {step.after.time_us} µs is not after that of the one before"
     return ""
 
