@@ -23,10 +23,11 @@ from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.scheduling import table_upkeep
+from lakefold_maintenance.scheduling.failed_fragments import TRIES
 from lakefold_maintenance.scheduling.lease import PATH, SECONDS, MaintainerNote
 from lakefold_maintenance.scheduling.maintainer import Maintainer
 from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
-from lakefold_maintenance.scheduling.table_upkeep import TRIES, TableUpkeep, UpkeepParts
+from lakefold_maintenance.scheduling.table_upkeep import TableUpkeep, UpkeepParts
 from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.consumers import expire_versions

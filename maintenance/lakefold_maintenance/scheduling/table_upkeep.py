@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import structlog
 from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, NoProgress, planned_report
+from lakefold_maintenance.scheduling.failed_fragments import FailedFragments
 from lakefold_maintenance.scheduling.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from lakefold_maintenance.scheduling.waiting import WaitingProposals
 
 LOG = structlog.get_logger("lakefold")
-TRIES: Final = 3
-"""A fragment whose rewrite failed so often is passed over by this process."""
 WAITING: Final = "waiting proposals"
 """What keeps a version: proposals that wait in the log were built on it."""
 NEW_FRAGMENTS: Final = 16
@@ -106,7 +104,7 @@ class TableUpkeep:
     ) -> None:
         self._surveyor = surveyor
         self._parts = parts
-        self._failures: Counter[int] = Counter()
+        self._failures = FailedFragments()
         self._note = MaintainerNote(surveyor.source.storage)
         self._table = NO_TABLE
         self._highest: int | None = None
@@ -137,15 +135,13 @@ class TableUpkeep:
         self._survey_s = self._clock() - began
         self._measure(survey)
         rate, self._added_per_s = self._added_per_s, 0.0
-        report = _begun(survey)
         skipped = DROPPED if survey.dropped else self._skipped(survey.policy)
-        report = replace(report, skipped=skipped) if skipped else self._compact(report, self._passed_over())
+        report = replace(_begun(survey), skipped=skipped)
+        if not skipped:
+            report = self._compact(report, self._failures.left_out())
         if not report.skipped and not report.compaction.failed:
             self._added_per_s = rate
         return report
-
-    def _passed_over(self) -> set[int]:
-        return {number for number, count in self._failures.items() if count >= TRIES}
 
     def round(self, *, dry_run: bool = False) -> RoundReport:
         """Does what the policy asks for now.
@@ -153,13 +149,14 @@ class TableUpkeep:
         Raises `InvalidError` if the policy is invalid, and the errors of `Compaction.run`.
         """
         survey = self._surveyor.survey()
+        self._failures.begin_round()
         self._measure(survey)
         if survey.dropped:
             return replace(_begun(survey), skipped=DROPPED)
         read_at = self._parts.now().timestamp()
         waiting = self._parts.read_waiting(survey)
         report = _begun(survey)
-        passed_over = self._passed_over() | survey.format.rewritten_ids(survey, waiting.rewritten)
+        passed_over = self._failures.left_out() | survey.format.rewritten_ids(survey, waiting.rewritten)
         if dry_run:
             planned = self._planned(survey, passed_over)
             report = replace(report, compaction=planned, indices=_behind(survey))
@@ -206,8 +203,7 @@ class TableUpkeep:
         finally:
             self._note.release()
         for failed in done.failed:
-            # A refused rewrite may fit next time; a file that can't be read won't.
-            self._failures.update(failed.fragment_ids if failed.error is not None else ())
+            self._failures.add(failed)
         self._own |= done.new_ids
         self._parts.metrics.rewritten(report.table, done)
         return replace(report, compaction=done, version=done.version, fragments=done.fragments_after)
@@ -319,13 +315,14 @@ class TableUpkeep:
 
     def _measure(self, survey: TableSurvey) -> None:
         self._note_table(survey)
+        self._failures.keep(set(survey.figures.ids.tolist()))
         figures, metrics, table = survey.figures, self._parts.metrics, survey.source.uri
         rows = int(figures.rows.sum())
         metrics.errors.labels(table).inc(0)
         metrics.fragments.labels(table).set(figures.count)
         metrics.small.labels(table).set(int((weights_of(figures, survey.policy) < 1).sum()))
         metrics.deleted_share.labels(table).set(float(figures.deleted.sum()) / max(rows, 1))
-        metrics.passed_over.labels(table).set(sum(count >= TRIES for count in self._failures.values()))
+        metrics.passed_over.labels(table).set(len(self._failures.left_out()))
         metrics.surveyed(table, self._added(survey), survey.unindexed)
 
     def _added(self, survey: TableSurvey) -> int:
