@@ -104,7 +104,7 @@ class BatchWriter:
         self._flushing = 0
         self._is_closing = False
         self._process = OwnProcess("this Writer", settings.table)
-        self._broken: LakefoldError | None = None
+        self._broken: BaseException | None = None
         self._first_failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
         self._sent: set[Pending] = set()
@@ -317,8 +317,17 @@ class BatchWriter:
                 else:
                     # `close` has given up meanwhile.
                     self._in_flight.release()
+        except BaseException as error:  # noqa: BLE001 - every append gets its outcome, whatever happens
+            self._break(error)
         finally:
             self._started.put(None)
+
+    def _break(self, error: BaseException) -> None:
+        """Fails what was not sent, and every later append, since nothing sends any more."""
+        with self._changed:
+            self._broken = self._broken or error
+            unsent = [pending for pending in self._unanswered if pending not in self._sent]
+        self._fail(unsent, error)
 
     def _wait_for_batch(self) -> bool:
         """Waits until a batch is due. Returns False if the writer is closing and nothing waits."""
@@ -331,18 +340,18 @@ class BatchWriter:
                 is_hurried = self._is_closing or self._flushing or self._broken is not None
                 if remaining_s is not None and (is_hurried or remaining_s <= 0):
                     return True
-                self._changed.wait(remaining_s)
+                self._changed.wait(None if remaining_s is None else min(remaining_s, threading.TIMEOUT_MAX))
 
     def _send(self, batch: list[Pending]) -> None:
         """Sends a batch and hands it to the other thread; its appends fail if that is not possible."""
         started = None
         try:
-            started = self._start(batch)
-        except InvalidError as error:
-            fitting = self._fail_misfits(batch, error)
-            if fitting:
-                self._send(fitting)
-                return
+            while batch:
+                try:
+                    started = self._start(batch)
+                    break
+                except InvalidError as error:
+                    batch = self._fail_misfits(batch, error)
         except BaseException as error:  # noqa: BLE001 - every append gets its outcome, whatever happens
             self._fail(batch, error)
         if started is None:
