@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.partitions import check_partition_columns
-from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
+from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate
 from lakefold_ingest.delta.schemas import (
     new_fields,
     schema_text,
@@ -19,13 +19,13 @@ from lakefold_ingest.delta.schemas import (
     with_physical_names,
 )
 from lakefold_ingest.delta.table_schema import table_schema
-from lakefold_ingest.rows.text_lengths import padded
+from lakefold_reader.delta.columns import partition_value
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_reader.delta.schema import schema_in
 from lakefold_reader.delta.versions import read_state
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, removal_of
-from lakefold_table.delta.predicates.syntax import Always, parse_predicate
+from lakefold_table.delta.predicates.syntax import parse_predicate
 from lakefold_table.delta.table_features.clustering import clustering_faults
 from lakefold_table.delta.table_features.dependent_expressions import expression_faults
 from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, metadata_faults
@@ -111,7 +111,7 @@ def check_replaceable(view: DeltaView, where: str) -> None:
     `where`: empty for all rows.
     """
     check_removable(view)
-    if where and not is_of_partitions(view.metadata, where):
+    if where:
         try:
             Condition(where, schema_in(view.metadata, view.uri))
         except InvalidError as error:
@@ -122,32 +122,35 @@ def check_replaceable(view: DeltaView, where: str) -> None:
 def replaced_files(view: DeltaView, source: Source, where: str) -> list[RemoveFile]:
     """Returns the actions that remove the files of the version whose rows are replaced.
 
-    `where`: empty for all files, or a condition for which `is_of_partitions` holds. Raises as
-    `check_removable` and `read_state`.
+    `where`: empty for all files, or a condition for which `is_of_partitions` holds. Raises `InvalidError` if
+    it can't be evaluated, and as `check_removable` and `read_state`.
     """
     check_removable(view)
     files = list(read_state(source, view.version)[1].files.values())
-    predicate = parse_predicate(where)
-    if isinstance(predicate, Always):
-        files = files if predicate.met else []
-    elif where and files:
-        values = _partition_values(view, files)
-        chosen = holds(predicate, values, values.schema).to_pylist()
+    if where:
+        chosen = _holds(view, files, where)
         files = [file for file, is_chosen in zip(files, chosen, strict=True) if is_chosen]
     return [replace(removal_of(file, data_change=True), stats=None) for file in files]
 
 
-def _partition_values(view: DeltaView, files: Sequence[AddFile]) -> pa.Table:
-    """Returns a row for each file, with the values of its partition."""
-    arrays, fields = [], [view.schema.field(name) for name in view.partition_columns()]
-    for field in fields:
-        name, kind = field.name, field.type
-        texts = [file.partition_values.get(name) or None for file in files]
-        try:
-            arrays.append(padded(pa.array(texts, pa.string()).cast(kind), field))
-        except pa.ArrowException as error:
-            message = f"values of the partition column {name} can't be compared: {error}"
-            raise InvalidError(
-                message, where=view.uri, hint="replace all rows, or use another client"
-            ) from error
-    return pa.table(arrays, schema=pa.schema([field.with_nullable(nullable=True) for field in fields]))
+def _holds(view: DeltaView, files: Sequence[AddFile], where: str) -> list[bool]:
+    """Returns for each file whether a condition holds for its partition, as a filter on its rows says."""
+    try:
+        condition = Condition(where, schema_in(view.metadata, view.uri))
+        values = {
+            column.field.name: pa.array(
+                [partition_value(file.partition_values.get(column.physical), column) for file in files],
+                column.field.type,
+            )
+            for column in condition.columns
+        }
+        # A condition that names no column has as many rows as well.
+        values[""] = pa.nulls(len(files))
+        chosen: list[bool] = condition.mask(pa.record_batch(values)).tolist()
+    except InvalidError as error:
+        message = f"the predicate {where!r} can't be evaluated: {error.message}"
+        raise InvalidError(message, where=view.uri, hint=error.hint) from error
+    except ValueError as error:
+        hint = "replace all rows, or use another client"
+        raise InvalidError(str(error), where=view.uri, hint=hint) from error
+    return chosen

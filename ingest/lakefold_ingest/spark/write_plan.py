@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakefold_ingest.delta.data_files import ParquetTarget
 from lakefold_ingest.delta.new_table import new_table
-from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions, with_other_columns
+from lakefold_ingest.delta.replacing import check_replaceable, with_other_columns
 from lakefold_ingest.delta.schemas import new_fields, schema_text
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.lance.file_types import check_types
@@ -252,18 +252,16 @@ def _check_condition(where: str | None, delta: TableMetadata | None, columns: pa
     plain = pa.schema([plain_field(column) for column in columns])
     condition = RowCondition(where, plain, "replaceWhere")
     if delta is not None:
-        text, of_partitions = schema_text(new_fields(columns)), is_of_partitions(delta, where)
-        condition = DeltaRowCondition(where, plain, "replaceWhere", text, of_partitions)
+        text = schema_text(new_fields(columns))
+        condition = DeltaRowCondition(where, plain, "replaceWhere", text, delta.partition_columns)
     condition.check()
 
 
 def _condition(where: str, view: View) -> RowCondition:
     columns = pa.schema([plain_field(column) for column in view.schema])
     if isinstance(view, DeltaView):
-        schema_text, of_partitions = view.metadata.schema_text, is_of_partitions(view.metadata, where)
-        condition: RowCondition = DeltaRowCondition(
-            where, columns, "replaceWhere", schema_text, of_partitions
-        )
+        text, partitions = view.metadata.schema_text, view.partition_columns()
+        condition: RowCondition = DeltaRowCondition(where, columns, "replaceWhere", text, partitions)
     else:
         condition = RowCondition(where, columns, "replaceWhere")
     condition.check()

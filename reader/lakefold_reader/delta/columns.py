@@ -6,7 +6,7 @@ See Delta facts 8.2, 8.3 and 8.5.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,19 +108,23 @@ def inner(values: pa.Array, column: DeltaColumn) -> pa.Array:
 
 
 def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Array:
-    """Returns the column of a partition's value, which is text in the log; empty text is null.
+    """Returns the column of a partition's value. Raises as `partition_value`."""
+    return pa.repeat(pa.scalar(partition_value(text, column), column.field.type), rows)
+
+
+def partition_value(text: str | None, column: DeltaColumn) -> Any | None:  # noqa: ANN401 - as `value_of`
+    """Returns a partition's value, which is text in the log; empty text is null.
 
     Raises `ValueError` if the text is no value of the column's type.
     """
-    field = column.field
     if text is None or is_null(text, column.kind):
-        return pa.nulls(rows, field.type)
+        return None
     full = text if column.char_length is None else text.ljust(column.char_length)
     value = value_to_read(full, column.type_name)
     if value is None:
-        message = f"the value of the partition column {field.name!r} is {text[:SHOWN]!r}, which is no"
+        message = f"the value of the partition column {column.field.name!r} is {text[:SHOWN]!r}, which is no"
         raise ValueError(f"{message} {column.type_name}")
-    return pa.repeat(pa.scalar(value, field.type), rows)
+    return value
 
 
 def _struct(values: pa.Array, column: DeltaColumn) -> pa.Array:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakefold_ingest.delta.row_rules import holds
 from lakefold_ingest.merge.conditions import RowCondition
 from lakefold_reader.delta.columns import inner
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import schema_of
-from lakefold_table.delta.predicates.syntax import parse_predicate
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -28,19 +27,15 @@ if TYPE_CHECKING:
 class DeltaRowCondition(RowCondition):
     """See `RowCondition`. Can be pickled.
 
-    `schema_text`: that of the table's metadata. `is_of_partitions`: no row is read to remove files.
+    `schema_text`: that of the table's metadata. `partitions`: the names of its partition columns.
     """
 
     schema_text: str
-    is_of_partitions: bool
+    partitions: tuple[str, ...]
 
     def met(self, rows: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
         """See `RowCondition.met`."""
         try:
-            if self.is_of_partitions:
-                met = holds(parse_predicate(self.where), rows, self.columns)
-                mask: NDArray[np.bool_] = met.to_numpy(zero_copy_only=False)
-                return mask
             condition = Condition(self.where, schema_of(self.schema_text))
             fields = [column.field.with_nullable(nullable=True) for column in condition.columns]
             arrays = []
@@ -60,4 +55,8 @@ class DeltaRowCondition(RowCondition):
         if name not in rows.schema.names:
             return pa.nulls(rows.num_rows, self.columns.field(name).type)
         values = rows.column(name)
-        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if name in self.partitions and (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
+            # An empty text in a partition column is stored as null.
+            return pc.if_else(pc.equal(pc.binary_length(array), 0), pa.scalar(None, array.type), array)
+        return array
