@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -12,8 +13,9 @@ import pytest
 
 from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.cdc.debezium_forms import BY_SHORT_NAME, FORMS, column_of
+from lakefold_ingest.cdc.debezium_types import converted, named_types
 from lakefold_ingest.operations.apply_changes import ApplyChanges
-from lakefold_ingest.rows.row_faults import BadRowsError
+from lakefold_ingest.rows.row_faults import BadRowsError, RowFaults
 from lakefold_table.errors import InvalidError
 from tests.debezium_values import CASES, REFUSED, SENT, Sent, base64_of
 from tests.merging import Folding
@@ -286,3 +288,41 @@ def test_schemas_of_which_no_column_holds_all_values_are_refused(kinds: tuple[st
     texts = [message(None, {"field": "v", "type": kind}) for kind in kinds]
     with pytest.raises(InvalidError, match=r"v: the messages of the batch have it as .* and as "):
         _ = ApplyChanges(pa.table({"value": texts}), FORMAT).schema
+
+
+TIMES_OF_DAY = ("00:00:00", "12:00:00.1", "12:00:00.123456", "12:00:00.123456000", "12:00:00.123456789")
+INSTANTS = (
+    *(f"1969-01-01T{time}Z" for time in TIMES_OF_DAY),
+    *(
+        "1600-01-01T00:00:00Z",
+        "2262-04-11T23:47:17Z",
+        "2300-01-01T00:00:00.5Z",
+        "9999-12-31T23:59:59Z",
+        "no time",
+    ),
+)
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize("name", ["ZonedTimestamp", "IsoTimestamp", "ZonedTime", "IsoTime"])
+def test_a_text_of_a_time_is_read_the_same_whatever_others_are_in_the_batch(name: str, unit: str) -> None:
+    is_instant = name.endswith("Timestamp")
+    kind = pa.timestamp(unit, "UTC" if name == "ZonedTimestamp" else None) if is_instant else pa.time64(unit)
+    texts = INSTANTS if is_instant else [f"{time}Z" for time in (*TIMES_OF_DAY, "25:00:00")]
+    alone = {text: read_as(name, kind, text) for text in texts}
+    for pair in product(texts, texts):
+        values, faults = read_as(name, kind, *pair)
+        for number, text in enumerate(pair):
+            (value,), is_bad = alone[text]
+            assert values[number] == value, pair
+            assert (number in faults) is bool(is_bad), pair
+    fine = texts[4]
+    assert bool(alone[fine][1]) is (unit == "us")
+
+
+def read_as(name: str, kind: pa.DataType, *texts: str) -> tuple[list[int | None], list[int]]:
+    """The values in the units of the column's type, and the rows that are at fault."""
+    faults = RowFaults(len(texts))
+    types, schema = named_types({"v": name}), pa.schema({"v": kind})
+    column = converted(pa.table({"v": texts}), types, schema, faults)["v"]
+    return column.cast(kind).cast(pa.int64()).to_pylist(), faults.rows.tolist()

@@ -73,11 +73,17 @@ def durations(unit: str) -> Reader:
     return read
 
 
-def instants(values: pa.Array, _: pa.DataType, __: int) -> pa.Array:
-    """Returns the instants of texts, in nanoseconds if one has more than six digits of a second."""
+def instants(values: pa.Array, wanted: pa.DataType, _: int) -> pa.Array:
+    """Returns the instants of texts, in nanoseconds if the column has these, which end in 2262.
+
+    The unit is that of the column, so that what one text says doesn't decide how the others are read.
+    """
+    is_time = types.is_timestamp(wanted) or types.is_time64(wanted)
+    unit = "ns" if is_time and wanted.unit == "ns" else "us"
     texts = pc.replace_substring_regex(values, _ZEROS, r"\1")
-    is_fine = pc.any(pc.match_substring_regex(texts, _NANOSECONDS)).as_py()
-    return texts.cast(pa.timestamp("ns" if is_fine else "us", "UTC"))
+    if unit == "us" and pc.any(pc.match_substring_regex(texts, _NANOSECONDS)).as_py():
+        raise ValueError("it has more than six digits of a second, and the column no nanoseconds")
+    return texts.cast(pa.timestamp(unit, "UTC"))
 
 
 def utc_timestamps(values: pa.Array, wanted: pa.DataType, scale: int) -> pa.Array:
