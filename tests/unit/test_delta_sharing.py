@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+import lakefold
+from lakefold_committer.fold.fold import Terms
+from lakefold_committer.replay.log_reader import FileEntries
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.branches import located_in
+from lakefold_log.read.file_log import FileLog, framed
+from lakefold_reader.format.changes import RewrittenError
+from lakefold_table.delta import sharing
 from lakefold_table.delta.log_segment.names import commit_path
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.marks.marks import RULES
+from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import VECTORS, Members, data_file, domain, metadata, protocol_with, remove, txn
+from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import Rows, log_id
 
 if TYPE_CHECKING:
@@ -60,6 +75,18 @@ def setting(*actions: Members) -> Proposal:
     return lambda rows: rows.table.propose(*actions, read=1)
 
 
+def replacement(operation: str, **parameters: str) -> Proposal:
+    """Replaces file 0 by another one, as an operation of the whole table."""
+
+    def proposal(rows: Rows) -> Envelope:
+        actions = (remove("0.parquet"), rows.file("replaced.parquet", [7]))
+        envelope = rows.table.propose(*actions, read=1, operation=operation)
+        envelope.delta.operation_parameters.update(parameters)
+        return envelope
+
+    return proposal
+
+
 def listed(*features: str) -> Members:
     both = ("v2Checkpoint", "deletionVectors")
     return protocol_with(*both, "domainMetadata", "changeDataFeed", *features)
@@ -78,6 +105,22 @@ SHARED: dict[str, tuple[Proposal, Proposal]] = {
     "rows of one file": (deletion(0, 1), deletion(0, 2)),
     "rows of one file and another file": (deletion(0, 1), removal(1)),
     "changed rows of two": (with_changes("a"), with_changes("b")),
+    "rows that are replaced": (append("a"), replacement("WRITE", mode="Overwrite", predicate="x = 1")),
+}
+REPLACING: dict[str, Proposal] = {
+    "overwrite": replacement("WRITE", mode="Overwrite"),
+    "overwrite in small letters": replacement("CREATE TABLE AS SELECT", mode="overwrite", predicate=""),
+    "restore": replacement("RESTORE", version="1"),
+    "restore to a time": replacement("RESTORE", timestamp="2026-01-01"),
+    **{
+        name: replacement(name)
+        for name in (
+            "REPLACE TABLE",
+            "REPLACE TABLE AS SELECT",
+            "CREATE OR REPLACE TABLE",
+            "CREATE OR REPLACE TABLE AS SELECT",
+        )
+    },
 }
 APART: dict[str, tuple[Proposal, Proposal]] = {
     "metadata after an append": (
@@ -101,6 +144,8 @@ APART: dict[str, tuple[Proposal, Proposal]] = {
     "changed rows after an append": (append("a"), with_changes("b")),
     "an append after changed rows": (with_changes("a"), append("b")),
     "a file that comes back": (removal(0), again(0)),
+    **{f"{name} after an append": (append("a"), each) for name, each in REPLACING.items()},
+    **{f"an append after {name}": (each, append("a")) for name, each in REPLACING.items()},
 }
 
 
@@ -127,3 +172,50 @@ def test_proposals_share_a_commit_only_if_nothing_in_it_contradicts(tmp_path: Pa
     versions = [each.version for each in outcomes if isinstance(each, Committed)]
     assert versions == ([2, 2] if name in SHARED else [2, 3])
     check_commits(rows)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("name", REPLACING)
+def test_readers_see_what_was_replaced_beside_an_append(tmp_path: Path, name: str, *, is_first: bool) -> None:
+    rows = Rows(tmp_path / "t", 0, 1, protocol=listed(), more=FEED)
+    pair = [REPLACING[name](rows), append("a")(rows)]
+    outcomes = rows.table.fold(*(pair if is_first else reversed(pair)), log=log_id(50))
+    assert all(isinstance(each, Committed) for each in outcomes), outcomes
+    with pytest.raises(RewrittenError) as raised:
+        lakefold.changes(rows.table.path, 1, 3, rewritten="fail").read_all()
+    assert raised.value.version == (2 if is_first else 3)
+    feed = pa.table(lakefold.changes(rows.table.path, 1, 3, rewritten="skip").read_all())
+    assert list(zip(feed["x"].to_pylist(), feed["_change_type"].to_pylist(), strict=True)) == [(1, "insert")]
+
+
+@pytest.mark.parametrize("restore_is_first", [True, False])
+def test_a_restore_beside_an_append_says_which_batches_it_took_back(
+    tmp_path: Path, *, restore_is_first: bool
+) -> None:
+    table = Table(tmp_path / "t")
+    table.begin(**{"delta.isolationLevel": "WriteSerializable"})
+    sent = table.propose(table.file("1.parquet", 1), app="job", batch=1)
+    table.fold(sent, log=log_id(1))
+    restore = table.propose(remove("1.parquet"), read=1, operation="RESTORE", read_whole_table=True)
+    restore.delta.operation_parameters["version"] = "0"
+    pair = [restore, table.propose(table.file("2.parquet", 2), app="job", batch=2)]
+    table.fold(*(pair if restore_is_first else reversed(pair)), log=log_id(2))
+    by = 2 if restore_is_first else 3
+    assert table.fold(sent, log=log_id(3)) == [Duplicate(1, rolled_back_by=by)]
+    assert table.rows() == [2]
+
+
+@pytest.mark.parametrize("name", REPLACING)
+def test_versions_that_older_rules_made_of_both_are_folded_again_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    rows = Rows(tmp_path / "t", 0, 1, protocol=listed(), more=FEED)
+    pair = [append("a")(rows), REPLACING[name](rows)]
+    with monkeypatch.context() as older:
+        older.setattr(sharing, "REPLACES_ALONE", RULES + 1)
+        older.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=RULES - 1))
+        assert {each.version for each in rows.table.fold(*pair, log=log_id(50))} == {2}  # type: ignore[union-attr]
+    entries = FileEntries([FileLog(framed(pair), log_id(50), formats=BUILT_IN)])
+    table_format, versions = located_in(open_storage(rows.table.uri), BUILT_IN)
+    *_, made = replay(versions, entries, rows.table.uri, table_format=table_format)
+    assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())

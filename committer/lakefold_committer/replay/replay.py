@@ -257,7 +257,8 @@ class _Replay:
         if case.move is not None:
             table = table.moving(case.move)
         committed = [entry for entry in group if entry.position.offset in case.record.committed]
-        if len(first_group(committed, self._format, None, table.state)) < len(committed):
+        recalling = self._format.recalling(self._recorded(case))
+        if len(first_group(committed, recalling, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that can't share one")
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
         table, fetched = fetch(self._format, self._versions, self._prefetcher, table, group)
@@ -293,8 +294,7 @@ class _Replay:
             rules=case.record.rules,
             recalled=case.answers,
         )
-        path = self._versions.path(case.version)
-        recorded = RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes, case.record.rules)
+        recorded = self._recorded(case)
         recalling = self._format.recalling(recorded)
         folded: Folded | None = None
         try:
@@ -310,6 +310,10 @@ class _Replay:
             folded = fold(recalling, table, group, fetched, terms)
             recalling.undecided, recalling.unlike = undecided, unlike
         return folded, recalling
+
+    def _recorded(self, case: Case) -> RecordedVersion:
+        path = self._versions.path(case.version)
+        return RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes, case.record.rules)
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
         """Returns how the version's file differs from the folded one, and the files published before it."""

@@ -34,6 +34,7 @@ from lakefold_table.delta.proposed_files import (
     stored_fault,
     vectors_fault,
 )
+from lakefold_table.delta.sharing import sharing_of
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
@@ -69,7 +70,7 @@ from lakefold_table.delta.validity import (
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
-from lakefold_table.marks.marks import app_mark_in, decode_marks
+from lakefold_table.marks.marks import RULES, app_mark_in, decode_marks
 from lakefold_table.nesting import neighbour_fault
 from lakefold_table.values import uuid_of
 
@@ -86,24 +87,10 @@ if TYPE_CHECKING:
     from lakefold_table.delta.validity import TableRules
     from lakefold_table.marks.marks import Marks
 
-FILES: Final = "files"
-CHANGES: Final = "changes"
 FORGETTING: Final = 1000
 """After how many versions removed files are forgotten that have expired."""
 GROUPED: Final = "LAKEFOLD GROUP"
 """The operation of a commit whose proposals have different ones."""
-
-
-def sharing_of(proposal: DeltaTableProposal) -> str:
-    """Returns the name of the group of proposals that may share a commit with this one (Delta fact 7.2).
-
-    A commit has one protocol, metadata and text of a user, and a domain once. If it has `cdc` actions,
-    readers of changes read nothing else of it, so proposals that have some share it only with each other.
-    """
-    once = (proposal.metadata, proposal.protocol, proposal.user_metadata)
-    if proposal.domains or any(each is not None for each in once):
-        return ALONE
-    return CHANGES if proposal.changes else FILES
 
 
 def proposed(entry: Entry) -> DeltaTableProposal:
@@ -124,6 +111,7 @@ class DeltaDraft:
         self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
+        self._rules_then = RULES
         self._sharing = ""
         self._files = CommitFiles(self._snapshot)
         self._vectors: dict[str, NewFile] = {}
@@ -155,7 +143,7 @@ class DeltaDraft:
         refused = self._refusal(entry, proposal)
         if refused is not None:
             return refused
-        sharing = sharing_of(proposal)
+        sharing = sharing_of(proposal, self._rules_then)
         if self._accepted and (sharing == ALONE or self._sharing != sharing):
             return None
         is_twice = any(self._files.is_new(file.path, proposal) for file in proposal.removes)

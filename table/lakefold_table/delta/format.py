@@ -11,11 +11,12 @@ from lakefold_table.delta.checkpoints.sidecars import StoredCheckpoint
 from lakefold_table.delta.checkpoints.written import NO_RUNS, checkpoint_files, has_checkpoint
 from lakefold_table.delta.commit_head import head_in, head_length, keeps_marks, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
-from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
+from lakefold_table.delta.draft import DeltaDraft, proposed
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, commit_path, detect
 from lakefold_table.delta.merge_deletions import vectors_to_read
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
+from lakefold_table.delta.sharing import sharing_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import HISTORY, DeltaState, decode_state, restored_in, time_of, version_at
 from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
@@ -200,7 +201,7 @@ class DeltaFormat:
             high_water_mark(state.snapshot)
 
     def grouping_rule(self, state: DeltaState | None) -> GroupingRule:
-        """Returns the rule: proposals that only add and remove files share a version."""
+        """Returns the rule: proposals share a version that only add and remove files, and replace nothing."""
         del state
         return lambda entry: sharing_of(proposed(entry))
 
@@ -268,6 +269,11 @@ class RecallingDelta(DeltaFormat):
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 
+    def grouping_rule(self, state: DeltaState | None) -> GroupingRule:
+        """Returns the rule by which proposals shared a version then."""
+        del state
+        return lambda entry: sharing_of(proposed(entry), self.recorded.rules)
+
     def draft(self, state: DeltaState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`, with the answers that were given then."""
         del entries
@@ -287,6 +293,7 @@ class RecalledDraft(DeltaDraft):
         super().__init__(state, Fetched(contents=contents, times=times))
         self._recalling = recalling
         self._contents = contents
+        self._rules_then = recalling.recorded.rules
 
     def add(self, entry: Entry) -> Accepted | Duplicate | Rejected | Invalid | None:
         """Judges the entry on what the fold saw then, as far as that is known."""

@@ -54,7 +54,7 @@ more of what Delta's protocol forbids is Invalid; rows are refused whose values 
 replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`);
 an outdated fragment-reuse index is taken away (decision 0114); a writer may say what the content of its batch
 is; what names another table of its location is refused (decision 0110); a time after the year 9999 of another
-client's version is not continued.
+client's version is not continued; what replaces the content of a Delta table is alone in its version.
 
 What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,
 and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
@@ -72,6 +72,8 @@ SHORTENS_APPS = 10
 """The rules from which on a table takes any number of apps, and keeps less of those that are silent."""
 RETIRES_REUSE = 10
 """The rules from which on an outdated fragment-reuse index is taken away."""
+REPLACES_ALONE = 10
+"""The rules from which on a proposal that replaces the content of a Delta table is alone in its version."""
 LEAVES_IMPOSSIBLE_TIMES = 10
 """The rules from which on a version has the log's time if that before it has one after the year 9999."""
 SHARES_VERSIONS = 3

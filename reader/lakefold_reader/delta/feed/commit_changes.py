@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_reader.delta.data_files import StoredRows, live_rows, portable
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
-from lakefold_table.delta.actions.table_actions import RESTORE_TABLE, TableMetadata
+from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.sharing import replaces_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_reader.delta.versions import CommitContent
     from lakefold_table.marks.record import Record
-
-_REPLACE = tuple(
-    f"{verb} TABLE{query}" for verb in ("REPLACE", "CREATE OR REPLACE") for query in ("", " AS SELECT")
-)
-"""The operations of delta-spark that replace a table; its commits then say no mode (Delta fact 6.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +129,4 @@ def _differing(before: AddFile | RemoveFile, after: AddFile | RemoveFile) -> lis
 def _replaces(content: CommitContent) -> bool:
     info: dict[str, Any] = dict(content.info.extra)
     parameters = info.get("operationParameters")
-    given = parameters if isinstance(parameters, dict) else {}
-    mode = given.get("mode")
-    overwrites = isinstance(mode, str) and mode.lower() == "overwrite" and not given.get("predicate")
-    return overwrites or info.get("operation") in (RESTORE_TABLE, *_REPLACE)
+    return replaces_content(info.get("operation"), parameters if isinstance(parameters, dict) else {})
