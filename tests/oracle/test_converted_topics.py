@@ -8,6 +8,9 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_ingest.cdc.change_format import change_format
+from lakefold_ingest.operations.apply_changes import ApplyChanges
+from lakefold_table.errors import InvalidError
 from tests.change_events import TABLE
 from tests.merging import Folding
 from tests.oracle.test_change_events import MESSAGES, change, messages, names, put, refusal
@@ -53,3 +56,37 @@ def test_a_stray_message_with_a_payload_is_a_bad_row_alone(folding: Folding) -> 
         assert refusal(folding, messages(*good, stray), MESSAGES).rows == 1
     put(folding, messages(*good, {**good[0], "payload": None}), MESSAGES)
     assert set(names(folding)) == {1, 2, 3, 10, 11, 12}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (False, "last"),
+        (1, "t"),
+        ({"a": 1}, [1]),
+        ({"a": {"b": 1}}, {"a": {"b": "s"}, "c": 1}),
+        ("2024-01-01 00:00:00", {"a": None}),
+        ([{"a": 1}], [{"a": "x"}]),
+    ],
+)
+@pytest.mark.parametrize("where", ["x", "source", "payload.source", "half"])
+def test_what_is_around_the_rows_may_have_any_types(
+    folding: Folding, first: object, second: object, where: str
+) -> None:
+    """Nothing needs them, and a table must not stop because a connector changed one of them."""
+
+    def shown(number: int, value: object) -> dict[str, Any]:
+        event = change("c", None, {"id": number, "name": f"n{number}"}, 9)
+        event = event | {"x": value} if where == "x" else event | {"source": {"ts": 1, "what": value}}
+        is_inside = where == "payload.source" or (where == "half" and number == 5)
+        return {"payload": event} if is_inside else event
+
+    put(folding, messages(shown(4, first), shown(5, second), shown(6, first)), MESSAGES)
+    assert names(folding) == {1: "a", 2: "b", 3: "c", 4: "n4", 5: "n5", 6: "n6"}
+
+
+@pytest.mark.parametrize("order_by", ["ts_ms", "source.lsn"])
+def test_what_orders_the_events_has_one_type(folding: Folding, order_by: str) -> None:
+    events = [change("c", None, {"id": 4}, 1) | {"ts_ms": ts, "source": {"lsn": ts}} for ts in (5, "6")]
+    with pytest.raises(InvalidError, match=order_by):
+        folding.build(ApplyChanges(messages(*events), change_format("id", order_by, "debezium")))

@@ -38,7 +38,13 @@ from lakefold_ingest.cdc.debezium_types import (
     types_in_schema,
 )
 from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
-from lakefold_ingest.cdc.json_events import json_structs, parsed, with_bare_floats, with_narrow_floats
+from lakefold_ingest.cdc.json_events import (
+    concatenated,
+    json_structs,
+    parsed,
+    with_bare_floats,
+    with_narrow_floats,
+)
 from lakefold_ingest.cdc.moves import moved_rows, with_moves
 from lakefold_ingest.rows.divided_rows import without_old_rows
 from lakefold_ingest.rows.fitting import plain_field
@@ -55,6 +61,8 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 OP, BEFORE, AFTER, PAYLOAD, VALUE, KEY = "op", "before", "after", "payload", "value", "key"
+NEEDED: Final = (OP, BEFORE, AFTER)
+"""What of an envelope is never left out."""
 UPDATE, TRUNCATE, MESSAGE = "u", "t", "m"
 _ROW_BEGIN: Final = r'"after"\s*:\s*\{'
 _ESCAPED_NAME: Final = r'\\.(?:[^"\\]|\\.)*"\s*:'
@@ -248,8 +256,9 @@ def _parsed(
 
     def read(numbers: Collection[str]) -> pa.Table:
         kind = kind_of(numbers)
-        column = parsed(messages, _with_field(kind, PAYLOAD, kind), name, faults)
-        return _without_payload(_fields_of(column, name))
+        needed = NEEDED if name == VALUE else None
+        column = parsed(messages, _with_field(kind, PAYLOAD, kind), name, faults, needed)
+        return _without_payload(_fields_of(column, name), needed)
 
     envelopes = read(())
     sides = [_side(envelopes, side) for side in (BEFORE, AFTER)] if name == VALUE else [envelopes]
@@ -343,7 +352,7 @@ def _keys(
     column = rows.column(KEY).combine_chunks()
     column = pa.chunked_array([pc.if_else(pa.array(needed), column, pa.scalar(None, column.type))])
     if types.is_struct(column.type):
-        return converted(_without_payload(_fields_of(column, KEY)), kinds, table, faults)
+        return converted(_without_payload(_fields_of(column, KEY), None), kinds, table, faults)
     if table is None or not is_text(column.type):
         return None
     messages, in_schema = _without_schemas(column)
@@ -407,11 +416,10 @@ def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str
     return messages, common_types(map(types_in_schema, schemas))
 
 
-def _without_payload(envelopes: pa.Table) -> pa.Table:
+def _without_payload(envelopes: pa.Table, needed: Collection[str] | None = NEEDED) -> pa.Table:
     """Returns what is in `payload` of the messages that have their schema beside it, and the others.
 
-    A topic has messages of both kinds if its converter was changed. Raises `InvalidError` if they have no
-    common type.
+    A topic has messages of both kinds if its converter was changed. `needed`: as of `concatenated`.
     """
     if PAYLOAD not in envelopes.column_names:
         return envelopes
@@ -426,10 +434,5 @@ def _without_payload(envelopes: pa.Table) -> pa.Table:
         return others
     rows = [np.flatnonzero(is_inside), np.flatnonzero(~is_inside)]
     tables = [table.take(pa.array(each)) for table, each in zip((inside, others), rows, strict=True)]
-    try:
-        joined = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowTypeError as error:
-        hint = "read fewer messages at a time, so that a batch ends where the converter was changed"
-        message = f"messages with a schema and messages without one have no common type: {error}"
-        raise InvalidError(message, where=PAYLOAD, hint=hint) from error
+    joined = concatenated(tables, PAYLOAD, needed)
     return joined.take(pa.array(np.argsort(np.concatenate(rows))))

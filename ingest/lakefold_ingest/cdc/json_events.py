@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -24,11 +25,13 @@ from lakefold_ingest.rows.text_numbers import MAY_BE_TOO_LARGE, narrowed, too_la
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
 _NUMBER, _TEXT = "n", "v"
+_AROUND: Final = (_TEXT, "payload")
+"""The structs that only hold an envelope."""
 _NO = pa.scalar(False)  # noqa: FBT003 - a value of Arrow's
 _QUOTED: Final = '"(NaN|-?Infinity)"'
 _MOST_BYTES = 2**28
@@ -50,11 +53,17 @@ def json_structs(fields: Sequence[pa.Field]) -> pa.StructType:
     return pa.struct([pa.field(field.name, field.type) for field in fields if _reads(field.type)])
 
 
-def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowFaults) -> pa.ChunkedArray:
+def parsed(
+    column: pa.ChunkedArray,
+    kind: pa.StructType,
+    name: str,
+    faults: RowFaults,
+    needed: Collection[str] | None = None,
+) -> pa.ChunkedArray:
     """Returns the JSON objects of a column as structs. Nulls, and what can't be read, are null.
 
     `kind` has the types of known fields; the types of others are inferred. Notes rows that can't be read in
-    `faults`, under `name`. Raises `InvalidError` if the objects have no common type.
+    `faults`, under `name`. `needed`: as `concatenated` has it. Raises as that.
     """
     texts = _without_deep(_texts(column, name, faults), name, faults)
     texts = _without_too_large(texts, name, faults)
@@ -77,7 +86,7 @@ def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowF
 
     for index, reason in find_faults(len(lines), fault):
         faults.add(rows[index : index + 1], name, reason)
-    return _joined(pieces, len(column), kind, name)
+    return _joined(pieces, len(column), kind, name, needed)
 
 
 def with_bare_floats(column: pa.ChunkedArray, fields: Sequence[pa.Field]) -> pa.ChunkedArray:
@@ -224,16 +233,72 @@ def _reads(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _READ_AS_THEY_ARE)
 
 
+def concatenated(tables: Sequence[pa.Table], where: str, needed: Collection[str] | None) -> pa.Table:
+    """Returns the rows of tables whose types were inferred.
+
+    A field whose values have no common type is left out, at any depth: e.g. a number in some messages and a
+    text in others, around the rows. What is in the fields `needed` stays whole, also in a `payload`; None: in
+    all. Raises `InvalidError` about `where` if its values have no common type.
+    """
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        cause = error
+    try:
+        if needed is None:
+            raise cause
+        kind = _common_struct((pa.struct(list(each.schema)) for each in tables), needed)
+        arrays = (_as_struct(table.to_struct_array().combine_chunks(), kind) for table in tables)
+        return pa.concat_tables([pa.Table.from_struct_array(array) for array in arrays])
+    except pa.ArrowException as error:
+        message = f"the JSON objects of the batch have no common type: {error}"
+        raise InvalidError(message, where=where, hint="give the envelope as columns instead") from error
+
+
+def _common_struct(kinds: Iterable[pa.StructType], needed: Collection[str]) -> pa.StructType:
+    """Returns the struct of all fields of these, without those whose types don't agree.
+
+    Raises `pa.ArrowException` if those of a field that is `needed` don't.
+    """
+    named: dict[str, list[pa.DataType]] = {}
+    for field in chain.from_iterable(kinds):
+        named.setdefault(field.name, []).append(field.type)
+    fields = []
+    for name, given in named.items():
+        inner = [kind for kind in given if not types.is_null(kind)]
+        if inner and all(map(types.is_struct, inner)) and name not in needed:
+            fields.append(pa.field(name, _common_struct(inner, needed if name in _AROUND else ())))
+            continue
+        schemas = [pa.schema([(name, kind)]) for kind in given]
+        try:
+            fields.append(pa.unify_schemas(schemas, promote_options="permissive").field(0))
+        except pa.ArrowException:
+            if name in needed:
+                raise
+    return pa.struct(fields)
+
+
+def _as_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+    """Returns structs with the fields of `kind`: those that they lack are null, others are left out."""
+    children = []
+    for field in kind:
+        index = values.type.get_field_index(field.name)
+        child = pa.nulls(len(values), field.type) if index < 0 else pc.struct_field(values, [index])
+        is_inner = types.is_struct(field.type) and types.is_struct(child.type)
+        children.append(_as_struct(child, field.type) if is_inner else child.cast(field.type))
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+
+
 def _joined(
-    pieces: list[tuple[NDArray[np.int64], pa.ChunkedArray]], count: int, kind: pa.StructType, name: str
+    pieces: list[tuple[NDArray[np.int64], pa.ChunkedArray]],
+    count: int,
+    kind: pa.StructType,
+    name: str,
+    needed: Collection[str] | None,
 ) -> pa.ChunkedArray:
     """Returns the values in their rows; the other rows are null."""
     tables = [pa.table({_TEXT: pa.nulls(0, kind)}), *(pa.table({_TEXT: values}) for _, values in pieces)]
-    try:
-        values = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        message = f"the JSON objects of the batch have no common type: {error}"
-        raise InvalidError(message, where=name, hint="give the envelope as columns instead") from error
+    values = concatenated(tables, name, needed)
     index = np.full(count, -1, np.int64)
     index[np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in pieces)])] = np.arange(values.num_rows)
     taken = pa.array(index, mask=index < 0)
