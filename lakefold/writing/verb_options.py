@@ -82,8 +82,9 @@ def merge_options(function: Callable[..., Result]) -> Callable[..., Result]:
         from lakefold_ingest.merge.clause_texts import ClauseTexts
         from lakefold_ingest.merge.modes import UPSERTS, merge_of
 
-        given = {name: value for name in _CLAUSES if (value := rest.pop(name))}
-        clauses = ClauseTexts(**given).clauses() if given else ()
+        values = {name: rest.pop(name) for name in _CLAUSES}
+        given = {name: value for name, value in values.items() if value or value == ""}
+        clauses = ClauseTexts(**given).clauses() if given else None
         merge = merge_of(UPSERTS, columns_of(keys), columns_of(order_by or ""), clauses)
         return function(*args, merge=merge, **rest)
 

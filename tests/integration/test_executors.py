@@ -196,7 +196,7 @@ def test_a_task_of_the_format_finds_at_its_first_rows_that_its_process_can_not_w
     settings, schema, key = Folding(table).settings(), people([1]).schema, Key("app", 0)
     given = read_write_options({"path": str(table)})
     plan = (
-        plan_merge(settings, merge_of("upsert", "id", None, ()), schema, key)
+        plan_merge(settings, merge_of("upsert", "id"), schema, key)
         if mode == "upsert"
         else plan_write(given, settings, schema, key, use=WriteUse.BATCH, overwrite=False)
     )

@@ -43,7 +43,7 @@ def table(tmp_path: Path) -> Folding:
 
 
 def upserting(rows: pa.Table) -> Operation:
-    return UpsertRows(rows, merge_of("upsert", "id", None, ()))
+    return UpsertRows(rows, merge_of("upsert", "id"))
 
 
 def applying(rows: pa.Table) -> Operation:
@@ -93,7 +93,7 @@ def test_a_value_is_refused_by_the_name_of_its_column(table: Folding, values: pa
 
 @pytest.mark.parametrize(
     "merge",
-    [merge_of("upsert", "id", None, ()), Merge(("id",), clauses=(NotMatchedBySourceUpdate({"b": "NULL"}),))],
+    [merge_of("upsert", "id"), Merge(("id",), clauses=(NotMatchedBySourceUpdate({"b": "NULL"}),))],
     ids=["kept", "set to null"],
 )
 def test_rows_that_have_the_blob_are_not_updated(table: Folding, merge: Merge) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakefold.cli import run
+from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.clauses import (
     NONE_HOLDS,
     Clause,
@@ -20,8 +22,14 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
     names_of,
 )
+from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.delete import delete_keys
+from lakefold_ingest.spark.sink import sink_merge
 from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 
 def test_the_first_clause_that_holds_is_chosen() -> None:
@@ -174,3 +182,40 @@ def test_what_is_not_a_clause_is_refused() -> None:
 def test_a_delete_by_a_key_that_two_columns_have_as_their_name_is_refused() -> None:
     with pytest.raises(InvalidError, match="several columns of the batch are called id"):
         delete_keys(pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]), ["id"])
+
+
+@pytest.mark.parametrize("mode", ["upsert", "delete"])
+@pytest.mark.parametrize("clauses", [[], (), iter(())], ids=["list", "tuple", "iterator"])
+def test_no_clause_at_all_is_no_upsert_and_no_delete_of_all(mode: str, clauses: Iterable[Clause]) -> None:
+    """Through each door: a list that a program has made may be empty by mistake."""
+    with pytest.raises(InvalidError, match="no clause is given"):
+        merge_of(mode, "id", None, clauses)
+    with pytest.raises(InvalidError, match="no clause is given"):
+        sink_merge(mode, "id", None, [], {})  # type: ignore[arg-type] # the modes of this test
+    by_sink = sink_merge(mode, "id", None, None, {})  # type: ignore[arg-type] # as above
+    assert isinstance(by_sink, Merge)
+    assert merge_of(mode, "id").clauses == by_sink.clauses
+
+
+CONDITIONS = [
+    name for name in ClauseTexts.__dataclass_fields__ if name.startswith("when") and "set" not in name
+]
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_condition_is_not_one_that_was_not_given(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell may have replaced a variable by nothing."""
+    given: dict[str, Any] = {name: text}
+    if name == "when_not_matched_by_source_update":
+        given["when_not_matched_by_source_set"] = {"a": "1"}
+    with pytest.raises(InvalidError, match="the condition of a clause is empty"):
+        ClauseTexts(**given).clauses()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": 1}')
+    more = ["--when-not-matched-by-source-set", "a=1"] if name == "when_not_matched_by_source_update" else []
+    flag = f"--{name.replace('_', '-')}"
+    assert run(["upsert", str(tmp_path / "t"), str(rows), "--keys", "id", flag, text, *more]) == 2
+    assert "the condition of a clause is empty" in capsys.readouterr().err

@@ -46,7 +46,8 @@ class ClauseTexts:
     def clauses(self) -> tuple[Clause, ...]:
         """Returns the clauses. If no condition is given, they are those of an upsert.
 
-        Raises `InvalidError` if columns or values are given for an update that isn't.
+        Raises `InvalidError` if columns or values are given for an update that isn't, or a condition is
+        empty.
         """
         update = MatchedUpdate(self.update_columns or None, None, self.when_matched_set or None)
         if all(text is None for text in self._conditions):
@@ -83,6 +84,10 @@ class ClauseTexts:
 
 
 def _condition(text: str) -> str | None:
+    """Returns the condition, None if it holds always. Raises `InvalidError` if there is none."""
+    if not text.strip():
+        hint = '"true" is the condition that holds for all rows of its kind'
+        raise InvalidError("the condition of a clause is empty", where=OptionName("clauses"), hint=hint)
     return None if text.strip().lower() == ALWAYS else text
 
 

@@ -17,17 +17,17 @@ def merge_of(
     mode: str,
     keys: str | Iterable[str] | None,
     order_by: str | Iterable[str] | None = None,
-    clauses: Iterable[Clause] = (),
+    clauses: Iterable[Clause] | None = None,
 ) -> Merge:
     """Returns what is done with the rows of a batch in the mode `upsert` or `delete`.
 
-    Without `clauses` an upsert updates and inserts, and a delete deletes. Raises `InvalidError` if the
-    clauses of a delete do anything else, or an order is given that no row needs.
+    If `clauses` is None, an upsert updates and inserts, and a delete deletes. Raises `InvalidError` if there
+    is none in it, the clauses of a delete do anything else, or an order is given that no row needs.
     """
-    given = tuple(clauses)
+    default = UPSERT if mode == UPSERTS else (MatchedDelete(),)
+    given = default if clauses is None else tuple(clauses)
     if mode == UPSERTS:
-        return Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), given or UPSERT)
-    given = given or (MatchedDelete(),)
+        return Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), given)
     if not all(isinstance(clause, MatchedDelete) for clause in given):
         hint = "give the condition of the rows to delete alone, or merge in the mode upsert"
         raise InvalidError(

@@ -74,7 +74,7 @@ class GivenWrite:
         if mode not in MERGES:
             return None
         texts = {field: self.values[name] for field, name in _CLAUSES.items() if name in self.values}
-        clauses = ClauseTexts(**texts).clauses() if texts else ()
+        clauses = ClauseTexts(**texts).clauses() if texts else None
         return merge_of(mode, self.value("keys"), self.value("orderBy"), clauses)
 
     def changes(self, mode: WriteMode) -> ChangeFormat | None:

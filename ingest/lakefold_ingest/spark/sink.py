@@ -222,7 +222,7 @@ def sink_merge(
             raise InvalidError(message, where=OptionName("clauses"), hint="leave them out")
         return change_format(keys, order_by, **changes)
     if write_mode != "append":
-        return merge_of(write_mode, keys, order_by, clauses or ())
+        return merge_of(write_mode, keys, order_by, clauses)
     if keys or order_by or clauses:
         hint = 'give write_mode="upsert", or leave keys, order_by and clauses out'
         raise InvalidError("rows that are appended need no keys", where=OptionName("write_mode"), hint=hint)
