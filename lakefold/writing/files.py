@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import mmap
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 _LONG_WHOLE: Final = re.compile(rb"[:\[,\s]-?[0-9]{19,}\s*(?:[,}\]]|$)")
+_JSON_BLOCK: Final = 1 << 20
+"""The bytes at the beginning of a file by which Arrow decides which columns it has."""
+_LATE: Final = ("unexpected field", "changed from null")
+_LATE_HINT: Final = "give the table the column first, or have a line of the file's first MiB a value of it"
 _TEXTS: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -183,6 +189,8 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     with path.open("rb") as file:
         check_depth(file, str(path))
     inferred = set(pyarrow.json.open_json(path).schema.names)
+    if path.stat().st_size > _JSON_BLOCK:
+        inferred |= _later_names(path, set(() if table is None else table.names) - inferred)
     known = {field.name: field for field in table or () if field.name in inferred}
     # A list of a fixed size can't be read as one.
     read = [field.with_type(wide(field.type)) for field in known.values()]
@@ -207,6 +215,34 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return schema, batches()
+
+
+def _later_names(path: Path, names: set[str]) -> set[str]:
+    """Returns those of these names that are members of an object that is a line of a file.
+
+    Arrow refuses columns that its first block lacks. Not all columns of the table can be assumed: an upsert
+    leaves one as it is that the file lacks. Only lines are parsed that have a name as a text before a colon.
+    """
+    later, end = set[str](), 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while later < names:
+            match = re.compile(_members_pattern(names - later)).search(content, end)
+            if match is None:
+                break
+            start = content.rfind(b"\n", 0, match.start()) + 1
+            end = content.find(b"\n", match.end())
+            end = end if end >= 0 else len(content)
+            # If the line is no JSON, Arrow's own error says what is wrong.
+            with suppress(ValueError):
+                row = json.loads(content[start:end])
+                later |= names & set(row if isinstance(row, dict) else ())
+    return later
+
+
+def _members_pattern(names: set[str]) -> bytes:
+    """Returns an expression for these names in JSON, with and without escapes, before a colon."""
+    forms = {json.dumps(name, ensure_ascii=is_ascii) for name in names for is_ascii in (True, False)}
+    return b"(?:%s)[ \t]*:" % b"|".join(re.escape(form.encode()) for form in sorted(forms))
 
 
 def _check_json_range(path: Path, name: str) -> None:
@@ -273,6 +309,9 @@ def _errors_of(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, UnicodeDecodeError) as error:
         # The name of a column that is not UTF-8 fails when it is decoded.
-        raise InvalidError(f"the file can't be read: {error}", where=str(path)) from error
+        is_late = any(text in str(error) for text in _LATE)
+        raise InvalidError(
+            f"the file can't be read: {error}", where=str(path), hint=_LATE_HINT if is_late else ""
+        ) from error
     except OSError as error:
         raise failure(error, str(path)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pandas as pd  # type: ignore[import-untyped] # it has no types of its own
@@ -243,3 +244,52 @@ def test_messages_are_lines_and_null_is_a_tombstone(tmp_path: Path) -> None:
     settings = write_settings(str(tmp_path / "t"), {"bootstrap_servers": "127.0.0.1:1"})
     read = messages_or_rows(settings, [path], are_messages=True)
     assert read["value"].to_pylist() == [b'{"op": "d"}', None, b'"null"']
+
+
+LATE = {"name": "x", "ä": 5, 'q"': 1.5, "place": {"x": 1}, "list": [None, 2], "empty": None, "name2": True}
+LATE_TYPES = pa.schema(
+    {
+        "id": pa.int64(),
+        "name": pa.string(),
+        "ä": pa.int16(),
+        'q"': pa.float32(),
+        "place": pa.struct({"x": pa.int8(), "y": pa.string()}),
+        "list": pa.list_(pa.int32()),
+        "empty": pa.string(),
+        "name2": pa.bool_(),
+        "pad": pa.string(),
+        "inner": pa.int64(),
+        "lacking": pa.int64(),
+    }
+)
+PADDING = {"id": 1, "pad": '"name": "lacking": ', "deep": {"inner": 5}}
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_columns_of_the_table_may_come_late_in_json_lines(
+    tmp_path: Path, end: str, *, ascii_only: bool
+) -> None:
+    lines = [json.dumps(PADDING)] * (1 + (1 << 20) // 40)
+    # Each column comes in a line of its own, then all together.
+    rows = [PADDING | {name: value} for name, value in LATE.items()] + [PADDING | LATE]
+    lines += [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    table = file_rows([path], LATE_TYPES).read_all()
+    # What no line has is not null but lacking, so an upsert leaves it as it is.
+    assert set(table.column_names) == {"id", "pad", "deep", *LATE}
+    for name in LATE:
+        assert table.schema.field(name).type == LATE_TYPES.field(name).type
+    last = pa.Table.from_pylist([LATE], schema=pa.schema([LATE_TYPES.field(name) for name in LATE]))
+    assert table.select(list(LATE)).slice(table.num_rows - 1).to_pylist() == last.to_pylist()
+    assert sum(table[name].drop_null().length() for name in LATE) == 2 * (len(LATE) - 1)
+
+
+def test_a_late_column_of_no_table_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    for late, first in (({"late": 1}, {}), ({"late": 1}, {"late": None})):
+        path.write_text(f"{json.dumps(PADDING | first)}\n" * 30_000 + json.dumps(PADDING | late))
+        with pytest.raises(InvalidError, match="the file can't be read") as refused:
+            file_rows([path], None).read_all()
+        assert "first MiB" in str(refused.value.hint)
