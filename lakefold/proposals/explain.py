@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +169,9 @@ def _proposal(explanation: Explanation) -> dict[str, Any] | None:
 
 
 def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1_000_000, UTC).isoformat()
+    from lakefold_reader.versions.times import nearest_time
+
+    return nearest_time(time_us).isoformat()
 
 
 def _show(explanation: Explanation) -> None:

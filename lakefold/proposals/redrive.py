@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,6 +156,8 @@ def _result(sent: SentAgain) -> tuple[str, str]:
 
 
 def _list(dead_letters: Iterator[DeadLetter], *, as_json: bool) -> None:
+    from lakefold_reader.versions.times import nearest_time
+
     rows: list[tuple[object, ...]] = []
     header = ("position", "time", "table", "operation", "app/batch", "reason")
     empty = True
@@ -165,8 +166,8 @@ def _list(dead_letters: Iterator[DeadLetter], *, as_json: bool) -> None:
         if as_json:
             print_json(plain_letter(letter))
             continue
-        when = datetime.fromtimestamp(letter.time_us / 1_000_000, UTC)
-        position = str(letter.position), f"{when:%Y-%m-%d %H:%M:%S}", letter.table
+        when = nearest_time(letter.time_us).replace(tzinfo=None)
+        position = str(letter.position), when.isoformat(" ", "seconds"), letter.table
         rows.append((*position, _operation(letter), _key(letter), letter.reason))
         if len(rows) == PAGE:
             print_columns(header, rows)
@@ -202,12 +203,13 @@ def _key(letter: DeadLetter) -> str:
 def plain_letter(letter: DeadLetter) -> dict[str, Any]:
     """Returns a dead letter as plain values, as `--json` prints it."""
     from lakefold_reader.as_json import plain_position
+    from lakefold_reader.versions.times import nearest_time
 
     entry = letter.proposal if isinstance(letter.proposal, Entry) else None
     return {
         "position": plain_position(letter.position),
         "letter": plain_position(letter.stored_at),
-        "time": datetime.fromtimestamp(letter.time_us / 1_000_000, UTC).isoformat(),
+        "time": nearest_time(letter.time_us).isoformat(),
         "table": letter.table,
         "branch": "" if entry is None else entry.envelope.branch,
         "operation": _operation(letter),

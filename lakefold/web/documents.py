@@ -27,7 +27,7 @@ from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.proposals import sought_of
-from lakefold_reader.versions.times import time_of
+from lakefold_reader.versions.times import nearest_time
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.ref_files import CONSUMER_TAG
 
@@ -245,7 +245,7 @@ def proposal_document(uri: str, proposal: str, branch: str, settings: Settings) 
     words += ["--bootstrap-servers", settings.brokers()]
     document = explanation_document(explanation)
     if explanation.proposal is not None:
-        document["logged_at"] = iso(time_of(explanation.proposal.time_us))
+        document["logged_at"] = iso(nearest_time(explanation.proposal.time_us))
     return {**document, "evidence": evidence, "command": shlex.join(words)}
 
 

@@ -11,7 +11,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakefold_reader.versions.times import time_of
+from lakefold_reader.versions.times import nearest_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,7 +127,7 @@ def plain_move(move: Rebinding) -> Plain:
         "text": str(move),
         "before": None if move.before is None else plain_position(move.before),
         "after": None if move.after is None else plain_position(move.after),
-        "time": iso(time_of(move.time_us)),
+        "time": iso(nearest_time(move.time_us)),
     }
 
 
@@ -202,7 +202,7 @@ def _plain_app(mark: AppMark) -> Plain:
         "batches": [list(interval) for interval in mark.intervals],
         "forgotten_below": mark.forgotten_below,
         "versions": {str(batch): version for batch, version in mark.recent},
-        "time": iso(time_of(mark.time_us)) if mark.time_us else None,
+        "time": iso(nearest_time(mark.time_us)) if mark.time_us else None,
     }
 
 

@@ -17,7 +17,7 @@ from lakefold_reader.consumers.consumers import Consumer, Consumers
 from lakefold_reader.format.snapshots import Cleaned
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
-from lakefold_reader.versions.times import time_of
+from lakefold_reader.versions.times import nearest_time
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.versions.version_removals import VersionRemovals
 
@@ -197,7 +197,7 @@ def _old(source: Source, numbers: Sequence[int], limit: datetime) -> list[int]:
     with closing(PrefetchedVersions(source)) as following:
         for number in numbers:
             summary = following.take(number, newest=numbers[-1])
-            if summary is not None and time_of(summary.time_us) >= limit:
+            if summary is not None and nearest_time(summary.time_us) >= limit:
                 break
             old.append(number)
     return old

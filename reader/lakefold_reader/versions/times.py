@@ -23,6 +23,14 @@ def time_of(time_us: int) -> datetime:
         ) from error
 
 
+def nearest_time(time_us: int) -> datetime:
+    """Returns microseconds since 1970 as a time in UTC, of the years 1 to 9999 that which is the nearest.
+
+    For times that are shown or compared: that of a log's entry may be any number that its sender has set.
+    """
+    return EPOCH + timedelta(microseconds=limited(time_us))
+
+
 def limited(time_us: int) -> int:
     """Returns microseconds since 1970 in the years 1 to 9999: of another time the nearest of these."""
     return max(FIRST_US, min(LAST_US, time_us))
