@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, count_of
+from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, count_of, exact_offsets
 from lakefold_reader.delta.feed.plan import content_parts, parts_of
 from lakefold_reader.delta.versions import content_of, metadata_at
 from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, UnknownChangeError, Weight
 from lakefold_table.errors import LakefoldError
+from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
 
     import pyarrow as pa
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.format.source import ChangePart, Source
     from lakefold_table.format import VersionSummary
+
+
+_APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
+"""The operations of entries that may share a version and only append."""
 
 
 class ChangedFiles:
@@ -81,13 +87,28 @@ class ChangedFiles:
         return feed_of(self._source, parts, self._schema.chosen(columns), misfits)
 
     def is_appended(self) -> Callable[[ChangePart], bool]:
-        """See `VersionChange.is_appended`."""
-        is_known = self._changes.only_adds
+        """See `VersionChange.is_appended`; entries that only append may share their version with others.
+
+        Raises `UnknownChangeError` if it is not known which files they have added.
+        """
+        appending = None if self._changes.only_adds else self._appending()
 
         def appended(part: ChangePart) -> bool:
-            return is_known and part.change_type is ChangeType.INSERT
+            is_insert = part.change_type is ChangeType.INSERT
+            return is_insert and (appending is None or part.log_offset in appending)
 
         return appended
+
+    def _appending(self) -> AbstractSet[int]:
+        """Returns the offsets of the entries that only appended."""
+        summary, changes = self._summary, self._changes
+        record = decode_record(summary.properties, self._source.uri) if summary.own else None
+        if record is None:
+            return frozenset()
+        offsets = {at for at, operation in record.operation_of.items() if operation in _APPENDS}
+        if offsets and (changes.change_files or exact_offsets(changes.added, record) is None):
+            raise self._not_known()
+        return offsets
 
     @cached_property
     def _changes(self) -> CommitChanges:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     IsTaken = Callable[[ChangePart], bool]
 
-WITHOUT_CHANGES = frozenset({"append", "insert", "delete"})
+WITHOUT_CHANGES = frozenset({"append", "insert", "delete", "WRITE", "STREAMING UPDATE", "DELETE"})
+"""What entries of one version may have done, by the names of Lance and of Delta."""
+DELETES = frozenset({"delete", "DELETE"})
 
 
 class ChangedRowsError(InvalidError):
@@ -50,7 +52,7 @@ def parts_taken(change: Change, given: Given, where: str) -> IsTaken:
 
 def _only_deletes(change: Change) -> bool:
     operations = set(change.operations)
-    return change.operation == "delete" or (bool(operations) and operations <= WITHOUT_CHANGES)
+    return change.operation in DELETES or (bool(operations & DELETES) and operations <= WITHOUT_CHANGES)
 
 
 def _all(_: ChangePart) -> bool:

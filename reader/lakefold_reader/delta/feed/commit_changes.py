@@ -74,14 +74,21 @@ def changes_in(content: CommitContent) -> CommitChanges:
 def offsets_of(added: Sequence[AddFile], record: Record | None) -> list[int | None]:
     """Returns for each added file the offset of the log entry that added it.
 
-    Entries add their files in the order of the log. If the number of rows doesn't show which they are, it is
-    the last offset that is in the version; None if no committer made it.
+    If the number of rows doesn't show which they are, it is the last offset that is in the version; None if
+    no committer made it.
     """
-    if record is None or not record.committed:
-        return [None] * len(added)
-    last = max(record.committed)
+    last = last_offset(record)
+    exact = None if record is None else exact_offsets(added, record)
+    return [last] * len(added) if exact is None else [*exact]
+
+
+def exact_offsets(added: Sequence[AddFile], record: Record) -> list[int] | None:
+    """Returns the offset of the log entry that added each file, None if numbers of rows don't show it.
+
+    Entries add their files in the order of the log.
+    """
     if len(record.committed) == 1:
-        return [last] * len(added)
+        return [*record.committed] * len(added)
     counts = [record_count(file) for file in added]
     ends = [0]
     for count in counts:
@@ -89,20 +96,10 @@ def offsets_of(added: Sequence[AddFile], record: Record | None) -> list[int | No
     limits = [0]
     for answer in record.committed.values():
         limits.append(limits[-1] + answer.rows_added)
-    if None in counts or limits[-1] != ends[-1] or not set(limits) <= set(ends):
-        return [last] * len(added)
-    offsets = list(record.committed)
-    return [
-        next(
-            (
-                offset
-                for offset, (first, end) in zip(offsets, pairwise(limits), strict=True)
-                if first <= start < end
-            ),
-            last,
-        )
-        for start in ends[:-1]
-    ]
+    if None in counts or 0 in counts or limits[-1] != ends[-1] or not set(limits) <= set(ends):
+        return None
+    ranges = list(zip(record.committed, pairwise(limits), strict=True))
+    return [next(offset for offset, (first, end) in ranges if first <= start < end) for start in ends[:-1]]
 
 
 def last_offset(record: Record | None) -> int | None:
