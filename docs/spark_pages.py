@@ -62,8 +62,8 @@ SPARK_NOTES = """\
 - **A version is never split** over batches; the content at the start is, by fragments.
 - **Versions that delete or change rows** end a query that reads inserts, with an error that names the option
   to set. With `skipChangeCommits` and `ignoreDeletes` the appended rows of such a version are still read, as
-  many proposals share a version. If the version of a Delta table doesn't show which rows those are, e.g. because
-  a table without deletion vectors has written a file again, `skipChangeCommits` ends the query with an error.
+  many proposals share a version. If the version of a Delta table doesn't show which rows those are, e.g. as a
+  table without deletion vectors has a file written again, `skipChangeCommits` ends the query with an error.
 - **Changed columns** end a query. If it is started again, it continues with the new columns. A row that is
   older than a column has null in it. If a value doesn't fit the new type of its column, the query ends with
   an error that names version and column; with `misfits` it continues.
