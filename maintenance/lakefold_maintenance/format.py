@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from lakefold_table.branch_names import MAIN
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
@@ -40,11 +42,19 @@ class TaskLimits:
 class WaitingEntry:
     """What a proposal that waits in the log needs. `read_version`: the version that it was built on.
 
-    `rewritten`: the fragments that it replaces, if it is a compaction, as the format names them.
+    `rewritten`: the fragments that it replaces, if it is a compaction, as the format names them. `begins_at`:
+    the version of another branch or table at which it begins a branch; None if it does not. `source`: the
+    name of that branch or of a tag, empty if it names none.
     """
 
     read_version: int
     rewritten: Collection[int | str] = ()
+    begins_at: int | None = None
+    source: str = ""
+
+    def begins_from(self, branch: str) -> bool:
+        """Returns whether it may begin a branch at a version of this one. A tag keeps its version itself."""
+        return self.begins_at is not None and (not self.source or self.source == (branch or MAIN))
 
 
 @dataclass(frozen=True, slots=True)

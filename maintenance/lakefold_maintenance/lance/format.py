@@ -72,8 +72,13 @@ class LanceMaintenance:
         optimize_indices(survey.source)
 
     def waiting(self, envelope: Envelope) -> WaitingEntry:
-        """See `MaintenanceFormat.waiting`."""
+        """See `MaintenanceFormat.waiting`. A Restore needs the version that it restores as well."""
         transaction = envelope.lance
+        if transaction.HasField("restore"):
+            return WaitingEntry(min(transaction.read_version, transaction.restore.version))
+        if transaction.HasField("clone"):
+            clone = transaction.clone
+            return WaitingEntry(transaction.read_version, (), clone.ref_version, clone.ref_name)
         if not transaction.HasField("rewrite"):
             return WaitingEntry(transaction.read_version)
         old = (fragment.id for group in groups_of(transaction.rewrite) for fragment in group.old_fragments)

@@ -1,8 +1,9 @@
 """What waits in the log for one table: on which versions it was built, what it rewrites, its files.
 
 A proposal that waits needs the version that it was built on, because the committer compares it with all
-that came after. So a clean-up keeps these versions, and the files that the proposals name. A Rewrite that
-waits shows that another maintainer has done the work already.
+that came after. A tag, a restore or a new branch needs the version that it names. So a clean-up keeps these
+versions, and the files that the proposals name. A Rewrite that waits shows that another maintainer has done
+the work already.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _POLL_S: Final = 0.2
 class WaitingProposals:
     """The proposals for a branch that have no outcome yet.
 
-    `oldest_read`: the lowest version that one of them was built on; None if none waits, 0 if it is not known
-    (the proposal is stored beside the table). `rewritten`: the fragments that compactions among them replace,
-    as their format names them. `files`: the paths of the files that they name, those for other branches of
-    the table too.
-    `unknown`: one of these is stored beside the table, so that it is not known which files it names.
+    `oldest_read`: the lowest version that one of them was built on, or names; None if there is none, 0 if it
+    is not known (the proposal is stored beside the table). `rewritten`: the fragments that compactions among
+    them replace, as their format names them. `files`: the paths of the files that they name, those for other
+    branches of the table too. `unknown`: one of these is stored beside the table, so that it is not known
+    which files it names.
     """
 
     count: int = 0
@@ -92,7 +93,10 @@ def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group:
 
 
 def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
-    """Returns what these envelopes need of a branch. Of those for other branches only the files count."""
+    """Returns what these envelopes need of a branch.
+
+    Of those for other branches the files count, and the version of this one at which they begin theirs.
+    """
     count, oldest, rewritten, files, unknown = 0, NEVER, set[int | str](), set[str](), False
     for envelope in envelopes:
         if envelope.HasField(TAG):
@@ -106,10 +110,12 @@ def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
         known = format_of(envelope)
         unknown |= known is None
         files.update(() if known is None else known.files_of(envelope))
+        waits = WaitingEntry(0) if known is None else known.waiting(envelope)
+        if waits.begins_at is not None and waits.begins_from(branch):
+            oldest = min(oldest, waits.begins_at)
         if envelope.branch != branch:
             continue
         count += 1
-        waits = WaitingEntry(0) if known is None else known.waiting(envelope)
         oldest = min(oldest, waits.read_version)
         rewritten.update(waits.rewritten)
     return WaitingProposals(
