@@ -20,6 +20,7 @@ from pyarrow import types
 from lakefold_ingest.delta.schemas import expressions
 from lakefold_ingest.delta.table_schema import check_text_types
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.row_faults import python_rows
 from lakefold_ingest.rows.text_lengths import length_of
 from lakefold_reader.delta.filters.nodes import OPERATORS
 from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in
@@ -81,7 +82,7 @@ class RuledFitting(Fitting):
             wrong = pc.index(met, value=False).as_py()
             if wrong >= 0:
                 count = len(met) - (pc.sum(met).as_py() or 0)
-                example = str(rows.slice(wrong, 1).to_pylist()[0])[:MOST_SHOWN]
+                example = str(python_rows(rows.slice(wrong, 1))[0])[:MOST_SHOWN]
                 raise InvalidError(
                     f"{count} rows don't meet {rule.name}, which is {rule.text!r}, for example {example}",
                     where=self.where,

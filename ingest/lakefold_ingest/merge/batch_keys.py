@@ -21,7 +21,7 @@ from pyarrow import types
 
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.log_values import is_in_log
-from lakefold_ingest.rows.row_faults import BadRowsError
+from lakefold_ingest.rows.row_faults import BadRowsError, python_rows, python_values
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class BatchKeys:
     def examples(self, rows: Indices) -> list[dict[str, object]]:
         """Returns the keys of the first few of these rows."""
         chosen = pa.array(rows[:EXAMPLES])
-        columns = [array.take(chosen).to_pylist() for array in self.arrays]
+        columns = [python_values(array.take(chosen)) for array in self.arrays]
         return [dict(zip(self.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def _join(self) -> tuple[list[Indices], Indices]:
@@ -206,7 +206,7 @@ def check_present(
         if not missing.size:
             continue
         shown = list(dict.fromkeys([*keys, name]))
-        examples = rows.select(shown).take(pa.array(missing[:EXAMPLES])).to_pylist()
+        examples = python_rows(rows.select(shown).take(pa.array(missing[:EXAMPLES])))
         raise BadKeysError(
             (
                 "the ",

@@ -19,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.rows.row_faults import python_rows
 from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.lance.pylance_runtime import check_process
@@ -186,7 +187,7 @@ class RowCondition:
             rows = target.fitting.apply(part)
             wrong = np.flatnonzero(~self.met(rows))
             if wrong.size and not misfits:
-                example = json.dumps(rows.slice(int(wrong[0]), 1).to_pylist()[0], default=str)
+                example = json.dumps(python_rows(rows.slice(int(wrong[0]), 1))[0], default=str)
             misfits += wrong.size
             if not misfits:
                 yield rows

@@ -147,28 +147,49 @@ def faults_of(batch: pa.RecordBatch, fitting: Fitting) -> RowFaults:
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """Returns each row as a JSON object. Values that JSON doesn't have are texts; bytes are read as UTF-8.
+    """Returns each row as a JSON object. Values that JSON doesn't have are texts; bytes are read as UTF-8."""
+    return [json.dumps(_plain(row), default=str, ensure_ascii=False) for row in python_rows(rows)]
 
-    If Python lacks a value (a time after the year 9999, a text that is not UTF-8), times are numbers.
+
+def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
+    """Returns rows as dictionaries of Python's values, as `python_values` has those of each column."""
+    columns = [python_values(column) for column in rows.columns]
+    if not columns:
+        return [{} for _ in range(rows.num_rows)]
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
+    """Returns the values of a column as Python's.
+
+    If Python lacks one (a time after the year 9999, a zone, a text that is not UTF-8), the times of the
+    column are numbers in its unit, and the texts are bytes.
     """
+    values: list[object]
     try:
-        values = rows.to_pylist()
-    except (ValueError, OverflowError):
-        values = rows.cast(
-            pa.schema([field.with_type(_as_bytes(field.type)) for field in rows.schema])
-        ).to_pylist()
-    return [json.dumps(_plain(row), default=str, ensure_ascii=False) for row in values]
+        values = column.to_pylist()
+    except (KeyError, OverflowError, ValueError):
+        values = column.cast(_as_numbers(column.type)).to_pylist()
+    return values
 
 
-def _as_bytes(kind: pa.DataType) -> pa.DataType:
+def _as_numbers(kind: pa.DataType) -> pa.DataType:
     """Returns the type with bytes instead of texts, which need not be UTF-8, and numbers instead of times."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    return pa.binary() if pa.types.is_string(kind) or pa.types.is_large_string(kind) else kind
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_as_numbers(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_as_numbers(kind.key_type), _as_numbers(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(_as_numbers(kind.value_type))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
+    if types.is_dictionary(kind):
+        return _as_numbers(kind.value_type)
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind) or types.is_duration(kind):
+        return pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
+    return pa.binary() if types.is_string(kind) or types.is_large_string(kind) else kind
 
 
 def _plain(value: object) -> object:
