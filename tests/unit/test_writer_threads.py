@@ -10,6 +10,7 @@ import pytest
 import lakefold
 from lakefold_ingest.writer import batch_writer
 from lakefold_ingest.writing.report import BatchReport
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,3 +79,20 @@ def test_an_error_in_the_thread_that_sends_reaches_every_append(
     with pytest.raises(ArithmeticError, match="nobody has thought of") as raised:
         writer.close()
     assert f"{appends} appends of this writer failed" in raised.value.__notes__[0]
+
+
+def test_a_callback_may_append_while_too_much_is_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Futures call it in the thread by which the outcomes come that others wait for."""
+    monkeypatch.setattr(batch_writer, "start_batch", Answering)
+    again: list[BatchReport] = []
+    with lakefold.Writer(tmp_path / "t", max_queued_bytes=1, max_delay=0, **OPTIONS) as writer:
+
+        def append_more(_: object) -> None:
+            writer.append(ROWS).add_done_callback(lambda future: again.append(future.result()))
+
+        for _ in range(5):
+            writer.append(ROWS).add_done_callback(append_more)
+        until(lambda: len(again) == 5, "the appends of the callbacks")
+    assert [report.kind for report in again] == ["empty"] * 5

@@ -127,11 +127,12 @@ class BatchWriter:
     def append(self, rows: ArrowStream) -> Future[BatchReport]:
         """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.
 
-        Waits while too many bytes have no outcome yet. The rows of an append are added together or not at
-        all, after those of earlier appends of the same thread. The future's `rows_added` is the number of
-        these rows; it raises as `put_batch` does. After a `RetryError` or `StopError` it is not known whether
-        the rows are in the table. Raises `InvalidError` if the writer is closed or the rows have no Arrow
-        stream, and the error that ended the writer.
+        Waits while too many bytes have no outcome yet, unless a future's callback calls it, in the thread by
+        which outcomes come. The rows of an append are added together or not at all, after those of earlier
+        appends of the same thread. The future's `rows_added` is the number of these rows; it raises as
+        `put_batch` does. After a `RetryError` or `StopError` it is not known whether the rows are in the
+        table. Raises `InvalidError` if the writer is closed or the rows have no Arrow stream, and the error
+        that ended the writer.
         """
         self._process.check()
         pending = self._pending(rows)
@@ -139,10 +140,15 @@ class BatchWriter:
             pending.future.set_result(BatchReport(None, is_sent=False))
             return pending.future
         with self._changed:
-            while self._queued and self._queued + pending.size > self._max_queued and self._may_append():
+            while self._is_full_for(pending) and self._may_append():
                 self._changed.wait()
             self._add(pending)
         return pending.future
+
+    def _is_full_for(self, pending: Pending) -> bool:
+        """Returns whether this thread has to wait before it adds the rows of an append."""
+        is_own = threading.current_thread() in self._threads
+        return bool(self._queued) and self._queued + pending.size > self._max_queued and not is_own
 
     async def append_async(self, rows: ArrowStream) -> BatchReport:
         """Adds rows and returns what became of them, as `append` does, without blocking the event loop."""
@@ -151,7 +157,7 @@ class BatchWriter:
         if pending.rows == 0:
             return BatchReport(None, is_sent=False)
         with self._changed:
-            is_full = self._queued and self._queued + pending.size > self._max_queued
+            is_full = self._is_full_for(pending)
             if not is_full and self._may_append():
                 self._add(pending)
         future = await asyncio.to_thread(self.append, pending.table) if is_full else pending.future
