@@ -58,7 +58,10 @@ def test_what_may_pass_is_tried_again_in_rounds_that_become_rarer(
 
     monkeypatch.setattr(InProcess, "ended", ended)
     upkeep = around.upkeep(target_rows="40", cleanup="false")
-    tried = [number for number in range(ROUNDS) if upkeep.round().compaction.failed]
+    tried, shown = list[int](), list[float | None]()
+    for number in range(ROUNDS):
+        tried += [number] if upkeep.round().compaction.failed else []
+        shown.append(around.metric("passed_over_fragments"))
     assert tried[:TRIES] == list(range(TRIES))
     pauses = [after - before - 1 for before, after in zip(tried[TRIES - 1 :], tried[TRIES:], strict=False)]
     if error in LASTING:
@@ -66,6 +69,7 @@ def test_what_may_pass_is_tried_again_in_rounds_that_become_rarer(
         assert around.metric("passed_over_fragments") == 8
         return
     assert pauses == [1, 2, 4, MOST_ROUNDS, MOST_ROUNDS]
+    assert set(shown[TRIES:]) == {8}
     monkeypatch.undo()
     done = [upkeep.round().compaction.tasks for _ in range(MOST_ROUNDS + 1)]
     assert sum(done) == 2

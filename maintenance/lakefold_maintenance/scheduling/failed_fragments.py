@@ -64,6 +64,10 @@ class FailedFragments:
             if failures.passing >= TRIES:
                 failures.due = self._round + 1 + min(2 ** (failures.passing - TRIES), MOST_ROUNDS)
 
+    def repeated(self) -> int:
+        """Returns the number of fragments whose rewrite has failed in several rounds, left out now or not."""
+        return sum(max(each.lasting, each.passing) >= TRIES for each in self._failures.values())
+
     def left_out(self) -> set[int]:
         """Returns the ids of the fragments that are not rewritten now."""
         return {

@@ -23,7 +23,7 @@ class MaintenanceMetrics:
         self.deleted_share = self._gauge("deleted_share", "Share of deleted rows in the data files")
         self.passed_over = self._gauge(
             "passed_over_fragments",
-            "Fragments that are not rewritten, or not in this round, because that failed repeatedly",
+            "Fragments that are not rewritten, or only tried in some rounds, because that failed repeatedly",
         )
         self.versions = self._gauge("versions", "Versions that exist")
         self.kept = self._gauge(

@@ -322,7 +322,7 @@ class TableUpkeep:
         metrics.fragments.labels(table).set(figures.count)
         metrics.small.labels(table).set(int((weights_of(figures, survey.policy) < 1).sum()))
         metrics.deleted_share.labels(table).set(float(figures.deleted.sum()) / max(rows, 1))
-        metrics.passed_over.labels(table).set(len(self._failures.left_out()))
+        metrics.passed_over.labels(table).set(self._failures.repeated())
         metrics.surveyed(table, self._added(survey), survey.unindexed)
 
     def _added(self, survey: TableSurvey) -> int:
