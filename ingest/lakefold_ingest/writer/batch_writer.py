@@ -115,6 +115,7 @@ class BatchWriter:
         self._started: queue.SimpleQueue[tuple[StartedBatch, list[Pending]] | None] = queue.SimpleQueue()
         self._has_committed = False
         self._view: View | None = None
+        self._plain_schema: pa.Schema | None = None
         self._view_at = 0.0
         self._threads = [
             threading.Thread(target=self._send_all, name="lakefold-writer", daemon=True),
@@ -287,8 +288,18 @@ class BatchWriter:
                 raise
             LOGGER.warning("an append failed as well: %s", failure)
 
+    def _plain(self, rows: ArrowStream) -> pa.Table:
+        """Returns the rows as `RowSource` gives them. It isn't asked again for a table of the same schema."""
+        known = self._plain_schema
+        if known is not None and isinstance(rows, pa.Table) and rows.schema.equals(known):
+            return rows
+        table = RowSource(rows).table()
+        if isinstance(rows, pa.Table) and table.schema.equals(rows.schema):
+            self._plain_schema = table.schema
+        return table
+
     def _pending(self, rows: ArrowStream) -> Pending:
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(*_read(rows))
+        table = self._plain(rows)
         pending = Pending(table, table.num_rows, _size_of(table), table.schema, time.monotonic())
         # A future that runs can't be cancelled: the rows may be on their way.
         pending.future.set_running_or_notify_cancel()
@@ -526,11 +537,6 @@ def _report_of_rows(report: BatchReport, rows: int) -> BatchReport:
     if not isinstance(report.result, Committed):
         return report
     return replace(report, result=replace(report.result, rows_added=rows))
-
-
-def _read(rows: ArrowStream) -> tuple[list[pa.RecordBatch], pa.Schema]:
-    source = RowSource(rows)
-    return list(source.batches()), source.schema
 
 
 def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> InvalidError | None:
