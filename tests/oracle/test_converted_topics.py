@@ -90,3 +90,21 @@ def test_what_orders_the_events_has_one_type(folding: Folding, order_by: str) ->
     events = [change("c", None, {"id": 4}, 1) | {"ts_ms": ts, "source": {"lsn": ts}} for ts in (5, "6")]
     with pytest.raises(InvalidError, match=order_by):
         folding.build(ApplyChanges(messages(*events), change_format("id", order_by, "debezium")))
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("9", "10"), ("-10", "-9"), ("0009", "0010"), ("9" * 19, "1" + "0" * 19), ("a9", "b1"), ("10", "x9")],
+)
+@pytest.mark.parametrize("newer_first", [False, True])
+def test_texts_of_whole_numbers_order_events_as_numbers(
+    folding: Folding, older: str, newer: str, *, newer_first: bool
+) -> None:
+    """Oracle's system change numbers are texts. Other texts are compared as such."""
+    events = [
+        change("u", None, {"id": 1, "name": name}, 6) | {"source": {"scn": scn}}
+        for name, scn in (("old", older), ("new", newer))
+    ]
+    rows = messages(*(events[::-1] if newer_first else events))
+    put(folding, rows, change_format("id", "source.scn", "debezium"))
+    assert names(folding)[1] == "new"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Indices = NDArray[np.int64]
 
+_WHOLE_NUMBER: Final = "^-?[0-9]{1,38}$"
 RANK = "lakefold rank"
 """A column of a feed's order: a version deletes a row before it writes the row with the same key."""
 
@@ -158,6 +159,21 @@ def order_of(
     if not columns:
         return pa.table({"none": pa.nulls(envelopes.num_rows)}).select([])
     return pa.table(columns)
+
+
+def by_numbers(order: pa.Table, table: pa.Schema | None) -> pa.Table:
+    """Returns columns that order events with texts of whole numbers as numbers, e.g. Oracle's `source.scn`.
+
+    As texts "9" would come after "10". If the table keeps a column as texts, it is compared as such.
+    """
+    for index, name in enumerate(order.column_names):
+        column = order.column(name)
+        is_kept = table is not None and name in table.names and is_text(table.field(name).type)
+        if is_kept or not types.is_string(column.type):
+            continue
+        if pc.all(pc.match_substring_regex(column, _WHOLE_NUMBER)).as_py():
+            order = order.set_column(index, name, column.cast(pa.decimal128(38)))
+    return order
 
 
 def column_at(rows: pa.Table, path: str) -> pa.ChunkedArray | None:
