@@ -108,3 +108,11 @@ def test_texts_of_whole_numbers_order_events_as_numbers(
     rows = messages(*(events[::-1] if newer_first else events))
     put(folding, rows, change_format("id", "source.scn", "debezium"))
     assert names(folding)[1] == "new"
+
+
+@pytest.mark.parametrize("before", [None, {}, {"name": "b"}, {"id": None, "name": "b"}, {"id": 2}])
+def test_a_delete_finds_its_key_in_the_message_s_key(folding: Folding, before: dict[str, Any] | None) -> None:
+    """The row before it may lack the key, as a table's replica identity says."""
+    other = change("d", {"id": 3}, None, 7)
+    put(folding, messages(change("d", before, None, 7), other, keys=({"id": 2}, {"id": 3})), MESSAGES)
+    assert names(folding) == {1: "a"}

@@ -102,7 +102,7 @@ def read_debezium(
         pa.chunked_array([pc.if_else(pa.array(silent), "d", op)]), OP, DEBEZIUM_OPERATIONS, faults
     )
     has_before = _has_row_before(envelopes)
-    needed = tombstones | (is_delete & ~has_before)
+    needed = tombstones | (is_delete & _lack_key(envelopes, format_.keys))
     keys = _keys(rows, format_.keys, kinds, needed, table, faults)
     if keys is None:
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
@@ -395,6 +395,15 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 def _has_row_before(envelopes: pa.Table) -> Mask:
     column = column_at(envelopes, BEFORE)
     return np.zeros(envelopes.num_rows, np.bool_) if column is None else mask(pc.is_valid(column))
+
+
+def _lack_key(envelopes: pa.Table, names: Collection[str]) -> Mask:
+    """Returns which events have no row before the change, or one without a value of a key."""
+    before = _side(envelopes, BEFORE)
+    lacking, known = ~_has_row_before(envelopes), set(before.column_names)
+    for name in names:
+        lacking |= mask(pc.is_null(before.column(name))) if name in known else np.ones_like(lacking)
+    return lacking
 
 
 def _side(envelopes: pa.Table, name: str) -> pa.Table:
