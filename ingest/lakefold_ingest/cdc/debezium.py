@@ -102,7 +102,7 @@ def read_debezium(
         pa.chunked_array([pc.if_else(pa.array(silent), "d", op)]), OP, DEBEZIUM_OPERATIONS, faults
     )
     has_before = _has_row_before(envelopes)
-    needed = tombstones | (is_delete & _lack_key(envelopes, format_.keys))
+    needed = tombstones | (is_delete & _lack_key(envelopes, has_before, format_.keys))
     keys = _keys(rows, format_.keys, kinds, needed, table, faults)
     if keys is None:
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
@@ -397,10 +397,10 @@ def _has_row_before(envelopes: pa.Table) -> Mask:
     return np.zeros(envelopes.num_rows, np.bool_) if column is None else mask(pc.is_valid(column))
 
 
-def _lack_key(envelopes: pa.Table, names: Collection[str]) -> Mask:
+def _lack_key(envelopes: pa.Table, has_before: Mask, names: Collection[str]) -> Mask:
     """Returns which events have no row before the change, or one without a value of a key."""
     before = _side(envelopes, BEFORE)
-    lacking, known = ~_has_row_before(envelopes), set(before.column_names)
+    lacking, known = ~has_before, set(before.column_names)
     for name in names:
         lacking |= mask(pc.is_null(before.column(name))) if name in known else np.ones_like(lacking)
     return lacking

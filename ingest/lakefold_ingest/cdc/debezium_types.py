@@ -17,6 +17,7 @@ from pyarrow import types
 
 from lakefold_ingest.cdc.debezium_forms import BY_SHORT_NAME, DECIMAL, Form, column_of, form_of
 from lakefold_ingest.cdc.debezium_values import DIGITS, decimal_type
+from lakefold_ingest.cdc.json_events import common_field
 from lakefold_ingest.rows.fitting import is_list
 from lakefold_ingest.rows.row_faults import RowFaults, find_faults
 from lakefold_ingest.rows.text_numbers import wide
@@ -299,13 +300,12 @@ def common_types(groups: Iterable[Mapping[str, DebeziumType]]) -> dict[str, Debe
 
 
 def common_type(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    """Returns the type that holds the values of both, e.g. int64 for int32 and int64.
+    """Returns the type of the `common_field` of both.
 
-    Structs get the fields of both. Raises `InvalidError` naming the column if no type holds both.
+    Raises `InvalidError` naming the column if there is none.
     """
-    schemas = [pa.schema([(name, kind)]) for kind in (first, second)]
     try:
-        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+        return common_field(name, (first, second)).type
     except pa.ArrowTypeError as error:
         raise _disagreement(name, first, second) from error
 

@@ -269,13 +269,21 @@ def _common_struct(kinds: Iterable[pa.StructType], needed: Collection[str]) -> p
         if inner and all(map(types.is_struct, inner)) and name not in needed:
             fields.append(pa.field(name, _common_struct(inner, needed if name in _AROUND else ())))
             continue
-        schemas = [pa.schema([(name, kind)]) for kind in given]
         try:
-            fields.append(pa.unify_schemas(schemas, promote_options="permissive").field(0))
+            fields.append(common_field(name, given))
         except pa.ArrowException:
             if name in needed:
                 raise
     return pa.struct(fields)
+
+
+def common_field(name: str, kinds: Iterable[pa.DataType]) -> pa.Field:
+    """Returns the field of the type that holds the values of all these, e.g. int64 for int32 and int64.
+
+    Structs get the fields of all. Raises `pa.ArrowException` if no type holds them.
+    """
+    schemas = [pa.schema([(name, kind)]) for kind in kinds]
+    return pa.unify_schemas(schemas, promote_options="permissive").field(0)
 
 
 def _as_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
