@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lakefold_ingest.cdc.json_events import name_patterns
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.rows.json_depth import check_depth
 from lakefold_ingest.rows.text_numbers import (
@@ -226,7 +227,8 @@ def _later_names(path: Path, names: set[str]) -> set[str]:
     later, end = set[str](), 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         while later < names:
-            match = re.compile(_members_pattern(names - later)).search(content, end)
+            missing = "|".join(name_patterns(names - later))
+            match = re.compile(f"(?:{missing})[ \t]*:".encode()).search(content, end)
             if match is None:
                 break
             start = content.rfind(b"\n", 0, match.start()) + 1
@@ -237,12 +239,6 @@ def _later_names(path: Path, names: set[str]) -> set[str]:
                 row = json.loads(content[start:end])
                 later |= names & set(row if isinstance(row, dict) else ())
     return later
-
-
-def _members_pattern(names: set[str]) -> bytes:
-    """Returns an expression for these names in JSON, with and without escapes, before a colon."""
-    forms = {json.dumps(name, ensure_ascii=is_ascii) for name in names for is_ascii in (True, False)}
-    return b"(?:%s)[ \t]*:" % b"|".join(re.escape(form.encode()) for form in sorted(forms))
 
 
 def _check_json_range(path: Path, name: str) -> None:

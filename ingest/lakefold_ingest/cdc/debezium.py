@@ -18,7 +18,6 @@ the same, often longer than the payload, so each schema is parsed once and the m
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +40,7 @@ from lakefold_ingest.cdc.events import Events, by_numbers, column_at, effects, i
 from lakefold_ingest.cdc.json_events import (
     concatenated,
     json_structs,
+    name_patterns,
     parsed,
     with_bare_floats,
     with_narrow_floats,
@@ -300,8 +300,7 @@ def _written_columns(messages: pa.ChunkedArray, columns: Collection[str]) -> set
 
 def _any_name(names: Collection[str]) -> str:
     """Returns a regular expression that matches a JSON text in which one of `names` may be written."""
-    texts = {json.dumps(name, ensure_ascii=ascii_only) for name in names for ascii_only in (True, False)}
-    return "|".join([*map(re.escape, sorted(texts)), _ESCAPED_NAME])
+    return "|".join([*name_patterns(names), _ESCAPED_NAME])
 
 
 def _row_after(message: bytes) -> dict[str, object] | None:

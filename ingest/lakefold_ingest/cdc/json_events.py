@@ -102,13 +102,18 @@ def with_bare_floats(column: pa.ChunkedArray, fields: Sequence[pa.Field]) -> pa.
     )
     if not names:
         return column
-    written = {json.dumps(name, ensure_ascii=ascii_only) for name in names for ascii_only in (True, False)}
-    name = rf"[{{,]\s*(?:{'|'.join(map(re.escape, sorted(written)))})\s*:\s*"
+    name = rf"[{{,]\s*(?:{'|'.join(name_patterns(names))})\s*:\s*"
     column = pc.replace_substring_regex(column, f"({name}){_QUOTED}", r"\1\2")
     in_list = rf'({name}\[[^"{{}}]*){_QUOTED}(\s*[,\]])'
     while pc.any(pc.match_substring_regex(column, in_list)).as_py():
         column = pc.replace_substring_regex(column, in_list, r"\1\2\3")
     return column
+
+
+def name_patterns(names: Iterable[str]) -> list[str]:
+    """Returns regular expressions for names as JSON has them: texts, with and without escapes."""
+    texts = {json.dumps(name, ensure_ascii=ascii_only) for name in names for ascii_only in (True, False)}
+    return [re.escape(text) for text in sorted(texts)]
 
 
 def _leaf_names(fields: Iterable[pa.Field], holds: Callable[[pa.DataType], bool]) -> set[str]:
