@@ -42,6 +42,20 @@ both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "
 both_formats = pytest.mark.parametrize("kind", TABLES)
 
 
+def died_at(table: CutTable, number: int) -> bool:
+    """Folds until the committer is killed at its call of this number, and revives the disk.
+
+    Returns whether it made as many calls.
+    """
+    table.disk.dies_at = number
+    try:
+        table.fold(table.committer())
+    except Died:
+        table.disk.revive()
+        return True
+    return False
+
+
 @both_formats
 @both_modes
 def test_a_cut_at_any_moment_leaves_the_old_or_the_new_version(
@@ -91,14 +105,9 @@ def test_what_the_next_committer_reports_exists_after_any_cut(
     for number in count(1) if all_faults else count(1 + after, kind.spread):
         (tmp_path / f"{number}").mkdir()
         table = kind(tmp_path / f"{number}", unnamed=unnamed)
-        table.disk.dies_at, table.disk.after = number, after
-        try:
-            table.fold(table.committer())
-        except Died:
-            pass
-        else:
+        table.disk.after = after
+        if not died_at(table, number):
             break
-        table.disk.revive()
         table.fold(table.committer())
         for path in table.after_cuts(distinct(table.disk.moments[-1].trees())):
             assert table.new_versions(path) in {1, 2}
@@ -161,14 +170,8 @@ def test_what_a_consumer_has_read_exists_after_any_cut(
     for number in count(1):
         (tmp_path / f"{number}").mkdir()
         table = kind(tmp_path / f"{number}", unnamed=unnamed)
-        table.disk.dies_at = number
-        try:
-            table.fold(table.committer())
-        except Died:
-            pass
-        else:
+        if not died_at(table, number):
             break
-        table.disk.revive()
         storage = LocalStorage(table.path, unnamed=unnamed, calls=cast("Calls", table.disk))
         source = Source.on(storage, format_at(storage, (*FORMATS, *LATER)))
         versions = source.versions.numbers()
