@@ -116,6 +116,11 @@ class DeltaSchema:
         return {column.field.name: (column.physical, column.field.type) for column in self.columns}
 
 
+def is_numeric(kind: pa.DataType) -> bool:
+    """Returns whether the values of a type are numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def column_named(columns: Sequence[DeltaColumn], name: str) -> DeltaColumn | None:
     """Returns the column of this name, or the field of a struct by its path, or None."""
     for column in columns:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefold_reader.delta.schema import is_numeric
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def fitted(literal: LiteralNode, kind: pa.DataType) -> LiteralNode:
     if scalar.type == kind or pa.types.is_null(scalar.type):
         return literal
     try:
-        if literal.number is not None and is_number(kind):
+        if literal.number is not None and is_numeric(kind):
             return LiteralNode(_number(literal.number, kind), literal.number)
         if pa.types.is_timestamp(kind) and pa.types.is_string(scalar.type):
             return LiteralNode(_time(scalar.as_py(), kind))
@@ -142,14 +143,9 @@ def _beside_integers(number: Decimal) -> pa.Scalar:
     return pa.scalar(int(below)) if -(2**63) <= below < 2**63 else pa.scalar(below)
 
 
-def is_number(kind: pa.DataType) -> bool:
-    """Returns whether the values of a type are numbers."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
 def _is_in(values: Values, constants: pa.Array) -> Values:
     """Returns whether each value is equal to one of some constants, as `=` compares them."""
-    if constants.type != values.type and is_number(constants.type) and is_number(values.type):
+    if constants.type != values.type and is_numeric(constants.type) and is_numeric(values.type):
         with suppress(pa.ArrowInvalid):
             constants = pc.cast(constants, values.type)
     if constants.type == values.type:

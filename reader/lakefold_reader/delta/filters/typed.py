@@ -21,10 +21,9 @@ from lakefold_reader.delta.filters.nodes import (
     InNode,
     LiteralNode,
     fitted,
-    is_number,
     time_literal,
 )
-from lakefold_reader.delta.schema import DeltaColumn, column_named
+from lakefold_reader.delta.schema import DeltaColumn, column_named, is_numeric
 from lakefold_table.delta.predicates.conditions import (
     COMPARISONS,
     CastTerm,
@@ -189,7 +188,7 @@ def _of_type(scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
     Returns other constants as they are.
     """
     is_exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
-    if scalar.type == kind or not is_exact or not is_number(scalar.type):
+    if scalar.type == kind or not is_exact or not is_numeric(scalar.type):
         return scalar
     try:
         return pc.cast(scalar, kind)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lakefold_reader.delta.schema import schema_in
+from lakefold_reader.delta.schema import is_numeric, schema_in
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.property_values import number_of
 
@@ -162,8 +162,7 @@ class FileStatistics:
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    return bool(numbers or types.is_date(kind) or types.is_timestamp(kind) or types.is_string(kind))
+    return bool(is_numeric(kind) or types.is_date(kind) or types.is_timestamp(kind) or types.is_string(kind))
 
 
 def _put(into: dict[str, Any], path: Path, content: object) -> None:
