@@ -21,7 +21,7 @@ def test_each_call_gets_the_end_that_the_brokers_have_now(monkeypatch: pytest.Mo
     assert [known.read() for _ in range(1000)] == list(range(1000))
 
 
-def test_nobody_waits_for_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_do_not_answer_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_end, "_WAIT_S", 0.01)
     answered, asked = threading.Event(), list[int]()
 

@@ -237,7 +237,8 @@ class TableWaiter:
             return []
         now = time.monotonic()
         is_due = now - self.read_at >= every_s
-        self.read_at = now if is_due else self.read_at
+        if is_due:
+            self.read_at = now
         try:
             reported = self.outcomes.reported(sent, _READ_S if is_due else 0.0)
         except InvalidError as error:

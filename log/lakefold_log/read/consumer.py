@@ -72,8 +72,6 @@ DAMAGED_ENTRIES = (
     "restore the segment from a copy or replica, and nothing is lost; "
     "`lakefold committer --accept-new-log` continues without the damaged entries"
 )
-
-
 SILENT_S: Final = 20.0
 """After so many seconds of polls without any event the reader asks whether the log has more."""
 QUIET_S: Final = 2.0

@@ -78,7 +78,7 @@ class FailedFragments:
 
 
 def _may_pass(error: LakefoldError) -> bool:
-    """Returns whether the rewrite may succeed later, although nobody changes the files that it reads.
+    """Returns whether the rewrite may succeed later, while the files that it reads stay the same.
 
     Another maintainer may have removed the version that was read: the next one may be there.
     """
