@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold.cli import run
+from lakefold_ingest.merge.clause_constants import check_constants
 from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.clauses import (
     NONE_HOLDS,
@@ -22,6 +23,7 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
     names_of,
 )
+from lakefold_ingest.merge.conditions import holds
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.delete import delete_keys
 from lakefold_ingest.spark.sink import sink_merge
@@ -70,6 +72,38 @@ def test_clauses_are_grouped_by_their_kind_in_their_order() -> None:
 def test_clauses_that_make_no_sense_are_refused(clauses: tuple[Clause, ...], words: str) -> None:
     with pytest.raises(InvalidError, match=words):
         Merge(("id",), clauses=clauses)
+
+
+_FLOATS = {
+    "half": pa.array([0.1, 0.5, 2048.0], pa.float16()),
+    "single": pa.array([0.1, 0.5, 2048.0], pa.float32()),
+    "double": pa.array([0.1, 0.5, 2048.0], pa.float64()),
+    "nested": pa.array([{"p": each} for each in (0.1, 0.5, 2048.0)], pa.struct({"p": pa.float32()})),
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("source.{} in (0.1, 0.5)", [True, True, False]),
+        ("SOURCE.{} NOT IN (1e-1)", [False, True, True]),
+        ("source.{} in (0.5, 2048)", [False, True, True]),
+        ("source.{} = 0.5 or not (source.{} in (0.1))", [False, True, True]),
+    ],
+)
+@pytest.mark.parametrize("column", ["half", "single", "double", "nested.p"])
+def test_a_list_of_constants_is_refused_if_pylance_compares_them_in_another_precision(
+    column: str, condition: str, expected: list[bool]
+) -> None:
+    rows, text = pa.table(_FLOATS), condition.replace("{}", column)
+    if column != "double" and "2048" not in condition:
+        with pytest.raises(InvalidError, match=rf"{column}, a \w+, in a list with 0\.1, no"):
+            check_constants(text, {"source": rows.schema})
+        return
+    check_constants(text, {"source": rows.schema})
+    [met] = holds([text], {"source": rows}, 3)
+    assert met is not None
+    assert met.tolist() == expected
 
 
 def test_a_clause_without_condition_of_another_kind_hides_nothing() -> None:

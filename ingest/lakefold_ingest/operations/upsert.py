@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
-from lakefold_ingest.merge.char_constants import check_char_constants
+from lakefold_ingest.merge.clause_constants import check_constants
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
     NotMatchedBySourceUpdate,
@@ -309,7 +309,7 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
 def check_conditions(merge: Merge, batch: MergeBatch, columns: pa.Schema) -> None:
     """Raises `InvalidError` if a condition of a clause can't be evaluated on the table's `columns`.
 
-    Also raises it for one that compares a value of `char(n)` with a constant without its spaces.
+    Also raises it for one that has a constant which `check_constants` refuses.
     """
     source, target = batch.source.schema, stored_schema(columns)
     with_lengths = {SOURCE: source, TARGET: columns}
@@ -323,4 +323,4 @@ def check_conditions(merge: Merge, batch: MergeBatch, columns: pa.Schema) -> Non
             texts += assignments_of(clause).values()
         check(texts, sides)
         for text in texts:
-            check_char_constants(text, {side: with_lengths[side] for side in sides})
+            check_constants(text, {side: with_lengths[side] for side in sides})
