@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
+from lakefold_committer.loop.reread_entries import LARGE_BYTES
 from lakefold_committer.loop.table_queue import TableQueue
 from lakefold_committer.loop.table_scheduler import Slots
 from lakefold_committer.loop.unopened_tables import UnopenedTables
@@ -27,7 +28,7 @@ from lakefold_table.uri import canonical, parse_location
 from tests.folding import FORMATS, append, creation, entries
 from tests.unit.test_parking import LIMITS, Stamped, Trouble, committer_of
 from tests.unit.test_parking import offsets as offsets_of
-from tests.unit.test_partition import Message, at, messages, opened
+from tests.unit.test_partition import Message, at, folded, messages, opened
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -91,6 +92,20 @@ def test_the_entries_of_one_name_keep_their_order_among_strangers(tmp_path: Path
     kinds = [type(outcome.result) for outcome in mine]
     assert kinds == [Committed, Committed, Committed, Duplicate, Committed]
     assert len(reports.outcomes) == 305
+
+
+def test_a_large_message_for_a_table_that_is_not_open_comes_before_later_ones_for_it(tmp_path: Path) -> None:
+    """A committer starts, and the first of the entries that wait for a table is large."""
+    uri = canonical(tmp_path / "one")
+    folded(messages([at(uri, creation())]))
+    large, small = append("large", fragments=4_000, app="a", batch=1), append("small", app="a", batch=2)
+    log = messages([at(uri, creation()), at(uri, large), at(uri, small)])
+    assert len(log.polls[0][1].value) > LARGE_BYTES
+    # The committer before this one has answered the first.
+    del log.polls[0][0]
+    log.position = 1
+    outcomes, _ = folded(log)
+    assert [type(outcome.result) for outcome in outcomes] == [Committed, Committed]
 
 
 def test_a_queue_whose_entries_wait_long_gives_them_up_except_its_next_group() -> None:

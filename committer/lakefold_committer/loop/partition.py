@@ -280,7 +280,9 @@ class PartitionCommitter:
                 self._judge(message, self._decoded(message))
                 routes.pop(address or ("", ""), None)
             else:
-                self._admission.strangers.add(message.offset, route or location_of(address))
+                # Later messages of its name wait behind it, also those that might be judged.
+                location = routes[address or ("", "")] = route or location_of(address)
+                self._admission.strangers.add(message.offset, location)
             if size > self._pace.limits.max_bytes:
                 break
         self._log_behind()
@@ -557,10 +559,7 @@ class PartitionCommitter:
                 for queue in nlargest(MOST_NAMED, waiting, key=lambda queue: queue.waiting)
             ),
         )
-        if not self._reader.connected:
-            self._trouble = "the broker is not reachable"
-        else:
-            self._trouble = ""
+        self._trouble = "" if self._reader.connected else "the broker is not reachable"
         # A table that is parked for another reason may be folded by no other process either.
         errors = [queue.parked.error for queue in waiting if queue.parked is not None]
         away = [str(error) for error in errors if isinstance(error, RetryError)]
