@@ -196,6 +196,20 @@ def test_a_fragment_that_lost_rows_is_not_read(folding: Folding, reads: Reads) -
     assert names(folding)[3] == "second 3"
 
 
+def test_rows_that_a_restore_brought_back_are_found(folding: Folding) -> None:
+    version = lance.dataset(str(folding.path)).version
+    folding.put(delete_keys(people([3, 25]), ["id"]))
+    operation = upsert()
+    first = built(folding, operation)
+    append(folding, [200])
+    folding.refused(first)
+    lance.dataset(str(folding.path), version=version).restore()
+    append(folding, [400])
+    folding.fold(built(folding, operation))
+    by_id = names(folding)
+    assert (by_id[3], by_id[100], by_id[25]) == ("second 3", "second 100", "first 25")
+
+
 def test_new_columns_are_in_what_is_written_again(folding: Folding) -> None:
     operation = upsert()
     first = built(folding, operation)

@@ -17,6 +17,7 @@ from lakefold_ingest.merge.row_changes import FoundRows
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.lance.scan.scan import OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.bitmaps import numbers_of
+from lakefold_table.lance.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,22 +26,28 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.batch_keys import BatchKeys
     from lakefold_ingest.merge.lance.read_version import LanceRows
-    from lakefold_table.lance.manifests.fragments import Fragments
+    from lakefold_table.lance.state import LanceState
 
 MOST_CHANGED = 0.5
 """If more than this share of the table's rows may have changed, all rows are looked up again."""
 
 
 def matched_again(
-    table: LanceRows, keys: BatchKeys, older: Fragments, matched: FoundRows
+    table: LanceRows, keys: BatchKeys, older: LanceState, matched: FoundRows
 ) -> tuple[Rematch, frozenset[int]]:
     """Returns the rows of `table` whose key is in the batch, and the ids of fragments that changed.
 
-    `matched`: those of an older version with the same columns, `older`: its fragments.
+    `matched`: those of an older version with the same columns, `older`.
     """
-    changed = {each.id: each for each in map(DataFragment.FromString, table.state.fragments.unlike(older))}
-    before = older.get(changed.keys())
-    fewer = {number for number, each in before.items() if _has_files(changed[number], each)}
+    unlike = table.state.fragments.unlike(older.fragments)
+    changed = {each.id: each for each in map(DataFragment.FromString, unlike)}
+    before = older.fragments.get(changed.keys())
+    may_be_back = _may_be_restored(table.state, older.version)
+    fewer = {
+        number
+        for number, each in before.items()
+        if _has_files(changed[number], each) and not (may_be_back and each.HasField("deletion_file"))
+    }
     unread = {number: each for number, each in changed.items() if number not in fewer}
     rows = sum(each.physical_rows for each in unread.values())
     if rows > MOST_CHANGED * table.state.fragments.physical_rows:
@@ -58,6 +65,16 @@ def matched_again(
         return Rematch(kept, is_same), frozenset(changed)
     parts = [(part.addresses, part.row_ids, part.choices) for part in (kept, new)]
     return Rematch(FoundRows.of(parts), is_same=False), frozenset(changed)
+
+
+def _may_be_restored(state: LanceState, version: int) -> bool:
+    """Returns whether rows that were deleted in an older version may be back: a Restore may have come since.
+
+    After a version of another client it is not known what came before.
+    """
+    history = state.history
+    last = max(history.latest.get(kind, 0) for kind in (Kind.RESTORE, Kind.UNKNOWN))
+    return version < max(history.since, last)
 
 
 def _has_files(fragment: DataFragment, older: DataFragment) -> bool:

@@ -88,7 +88,7 @@ class LanceReadVersion(LanceRows, ReadVersion):
         """See `ReadVersion.matched_again`."""
         if not isinstance(before, LanceReadVersion) or list(before.view.fields) != list(self.view.fields):
             return None
-        again, self._changed = matched_again(self, keys, before.state.fragments, matched)
+        again, self._changed = matched_again(self, keys, before.state, matched)
         self.deleted = before.deleted if again.is_same else None
         return again
 
