@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import operator
 from decimal import Decimal
 from itertools import product
@@ -91,3 +92,18 @@ def test_a_list_is_compared_with_what_is_computed_as_well() -> None:
     assert met("string", "lower(x) in ('A', 'a')") == met("string", "x = 'a'")
     assert met("integer", "x in (null)") == [False] * 6
     assert met_or_refused("string", "length(x) in ('a')") is None
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_nan_is_equal_to_itself_and_greater_than_any_other_number(kind: str) -> None:
+    values = [*COLUMNS[kind][1], None]
+    nan = [value is not None and math.isnan(value) for value in values]
+    larger = [value is not None and (is_nan or value > 1) for value, is_nan in zip(values, nan, strict=True)]
+    for where in ("x > 1", "1 < x", "not (x <= 1)", "x >= 0.5 and x not in (0.5, 1)", "x + 1 > 2"):
+        assert met(kind, where) == larger, where
+    for where in ("x = 'NaN'", "x in ('NaN')", "x >= 'NaN'", "x <=> 'NaN'", "not (x < 'NaN')"):
+        assert met(kind, where) == nan, where
+    for where in ("x = x", "x <= 'NaN'", "not (x != x)"):
+        assert met(kind, where) == [value is not None for value in values], where
+    assert met(kind, "x <=> null") == [value is None for value in values]
+    assert not any(met(kind, "x > null or x = null or x != null"))

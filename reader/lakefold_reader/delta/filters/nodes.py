@@ -150,7 +150,7 @@ def _is_in(values: Values, constants: pa.Array) -> Values:
             constants = pc.cast(constants, values.type)
     if constants.type == values.type:
         return pc.is_in(_one_zero(values), value_set=_one_zero(constants))
-    return reduce(pc.or_, (pc.equal(values, constant) for constant in constants))
+    return reduce(pc.or_, (OPERATORS["="](values, constant) for constant in constants))
 
 
 def _one_zero(values: Values) -> Values:
@@ -182,9 +182,26 @@ def _is(expected: object) -> Callable[[Values], Values]:
     return holds
 
 
+def _compared(compare: Callable[[Values, Values], Values]) -> Callable[[Values, Values], Values]:
+    """Returns a comparison for which NaN is equal to itself and greater than any other number, as in Spark.
+
+    The dialect of Lance tables, DataFusion, orders it so as well; Arrow finds each comparison with it false.
+    """
+
+    def met(left: Values, right: Values) -> Values:
+        kinds = (left.type, right.type)
+        if not any(map(pa.types.is_floating, kinds)) or any(map(pa.types.is_null, kinds)):
+            return compare(left, right)
+        # Null for a null, of any type.
+        nan_left, nan_right = (pc.not_equal(values, values) for values in (left, right))
+        return pc.if_else(pc.or_(nan_left, nan_right), compare(nan_left, nan_right), compare(left, right))
+
+    return met
+
+
 def _same(left: Values, right: Values) -> Values:
     """Returns whether both are equal or both are null."""
-    equal = pc.fill_null(pc.equal(left, right), fill_value=False)
+    equal = pc.fill_null(OPERATORS["="](left, right), fill_value=False)
     return pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
 
 
@@ -203,12 +220,12 @@ OPERATORS: Final[Mapping[str, Callable[..., Values]]] = {
     "and": lambda *parts: reduce(pc.and_kleene, parts),
     "or": lambda *parts: reduce(pc.or_kleene, parts),
     "not": pc.invert,
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    "=": _compared(pc.equal),
+    "!=": _compared(pc.not_equal),
+    "<": _compared(pc.less),
+    "<=": _compared(pc.less_equal),
+    ">": _compared(pc.greater),
+    ">=": _compared(pc.greater_equal),
     "<=>": _same,
     "is null": pc.is_null,
     "is not null": pc.is_valid,
