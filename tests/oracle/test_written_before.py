@@ -179,3 +179,28 @@ def test_a_batch_is_run_again_if_its_files_do_not_fit_the_changed_table(
     assert again is not None
     (result,) = table.fold(again)
     assert isinstance(result, Committed), result
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+@pytest.mark.parametrize(
+    "options",
+    [None, {}, {"overwriteSchema": "true"}, {"replaceWhere": "n > 0"}],
+    ids=["append", "overwrite", "overwrite with its columns", "replace rows"],
+)
+def test_files_are_not_proposed_for_a_table_that_was_made_anew_since(
+    tmp_path: Path, table_format: str, options: dict[str, str] | None
+) -> None:
+    """`lakefold drop` has removed what tasks wrote for the old table."""
+    table = table_in(tmp_path / "t", table_format)
+    if isinstance(table, Folding):
+        put(table, appending(OLD))
+    given, key = read_write_options({"path": str(table.path)} | (options or {})), Key("app", 7)
+    overwrite = options is not None
+    plan = plan_write(given, table.settings(), OLD.schema, key, use=WriteUse.BATCH, overwrite=overwrite)
+    files = collect_files(plan.target, plan.with_few([plan.run(OLD.to_batches())]))
+    assert plan.table_id == table.view().carried.full_id != ""
+    operation = replace(plan, table_id="that of the table before")._operation(files, pa.table({}))
+    with pytest.raises(RetryError, match="was dropped and made anew"):
+        operation.build(table.view(), key, table.settings())
+    assert not operation.built, "so the plan removes what is left of its files"
+    assert plan._operation(files, pa.table({})).build(table.view(), key, table.settings()) is not None

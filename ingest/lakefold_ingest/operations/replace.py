@@ -52,8 +52,9 @@ class ReplaceWhere(WrittenBefore):
 
         Returns None if there is nothing to remove and nothing to add. Raises `InvalidError` if `where` can't
         be evaluated, `RetryError` if the table's columns were changed after the files were written, and as
-        `ReadVersion`.
+        `check_table` and `ReadVersion`.
         """
+        self.check_table(view)
         view = lance_view(view, "replacing some rows")
         check_columns(self.columns, view)
         table = open_lance_version(view, settings.storage_options)
@@ -95,8 +96,9 @@ class ReplaceDelta(WrittenBefore):
         """Returns the proposal; None if there is nothing to remove and nothing to add.
 
         Raises `RetryError` if the table's columns were changed after the files were written, and as
-        `replaced_files` and `ReadVersion`.
+        `check_table`, `replaced_files` and `ReadVersion`.
         """
+        self.check_table(view)
         view = delta_view(view, "replacing rows of files")
         if view.metadata.schema_text != self.schema_text:
             message = "the table's columns were changed while the rows were written"

@@ -37,27 +37,40 @@ if TYPE_CHECKING:
 class WrittenBefore:
     """The part of an `Operation` that is the same for all whose files are written before.
 
-    `built` is true after an envelope was built, which may be in the log from then on.
+    `table_id`: the table's `Marks.full_id` when its files were planned, empty if it had none. `built` is true
+    after an envelope was built, which may be in the log from then on.
     """
+
+    table_id: str = field(default="", kw_only=True)
 
     schema: None = field(default=None, init=False)
     batch_columns: None = field(default=None, init=False)
     attempts: int = field(default=3, init=False)
     built: bool = field(default=False, init=False)
 
+    def check_table(self, view: View) -> None:
+        """Raises `RetryError` if the table is not the one for which the files were written.
+
+        `lakefold drop` may have removed some of them with the old table, and on an object store the committer
+        doesn't look for each file of a proposal.
+        """
+        if self.table_id and view.carried.full_id != self.table_id:
+            message = "the table was dropped and made anew, or restored, while the rows were written"
+            hint = "run the batch again: it is written for the new table"
+            raise RetryError(message, where=view.uri, hint=hint)
+
 
 @dataclass(slots=True)
 class AppendWritten(WrittenBefore, KeepsBadRows):
     """An `Operation` that adds files that were written for `target`, the table at version `read_version`.
 
-    `bad_rows`: rows that the tasks left out. `table_id`: the table's `Marks.full_id` at that version.
+    `bad_rows`: rows that the tasks left out.
     """
 
     files: Sequence[WrittenFile]
     target: Target
     read_version: int
     bad_rows: Sequence[pa.Table] = ()
-    table_id: str = ""
 
     def content(self, view: View) -> str:
         """Returns the content of the append, by what was written."""
@@ -74,14 +87,15 @@ class AppendWritten(WrittenBefore, KeepsBadRows):
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal that adds the files, or None if there are none.
 
-        After a refusal, or if the table was made anew since, the files may be proposed as they are if they
-        fit the table as it is now: if it only got nullable columns, these are null in the batch's rows.
-        Otherwise this raises `RetryError`: whether the batch itself fits the table is known only if it is run
-        again, since `target` has the old types.
+        After a refusal the files may be proposed as they are if they fit the table as it is now: if it only
+        got nullable columns, these are null in the batch's rows. Otherwise this raises `RetryError`: whether
+        the batch itself fits the table is known only if it is run again, since `target` has the old types.
+        Also raises it as `check_table`.
         """
         if not self.files:
             return None
-        if self.built or (self.table_id and view.carried.full_id != self.table_id):
+        self.check_table(view)
+        if self.built:
             try:
                 target = view.target(self.target.fitting.schema, settings)
             except InvalidError as error:
@@ -117,9 +131,11 @@ class OverwriteWritten(WrittenBefore):
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Overwrite. It is sent without rows, too: then the table is empty.
 
-        Raises `RetryError` if the table's columns were changed after the files were written.
+        Raises `RetryError` if the table's columns were changed after the files were written, and as
+        `check_table`.
         """
         del settings
+        self.check_table(view)
         if self.keeps_schema:
             check_columns(self.columns, lance_view(view, "replacing all rows"))
         self.built = True

@@ -60,7 +60,7 @@ class WritePlan:
     `read_version` is that for which the tasks write. `stage` takes the rows of tasks with few. `columns`:
     those for which they replace rows of a Lance table (an encoded `Schema`), or the schema of a Delta table;
     if `keeps_schema`, the table's own. `metadata`: the metaData action by which a Delta table gets other
-    columns, empty if it keeps its own. `condition`: that of `replaceWhere`. `table_id`: see `AppendWritten`.
+    columns, empty if it keeps its own. `condition`: that of `replaceWhere`. `table_id`: see `WrittenBefore`.
     """
 
     settings: WriteSettings
@@ -143,15 +143,16 @@ class WritePlan:
     def _operation(
         self, files: Sequence[WrittenFile], bad_rows: pa.Table
     ) -> AppendWritten | OverwriteWritten | ReplaceWhere | ReplaceDelta:
+        table_id = self.table_id
         if self.mode is WriteMode.APPEND:
-            return AppendWritten(files, self.target, self.read_version, [bad_rows], self.table_id)
+            return AppendWritten(files, self.target, self.read_version, [bad_rows], table_id=table_id)
         if isinstance(self.target, ParquetTarget):
             where = "" if self.condition is None else self.condition.where
-            return ReplaceDelta(files, self.columns.decode(), where, self.metadata)
+            return ReplaceDelta(files, self.columns.decode(), where, self.metadata, table_id=table_id)
         columns = Schema.FromString(self.columns)
         if self.condition is not None:
-            return ReplaceWhere(files, columns, self.condition.where)
-        return OverwriteWritten(files, columns, self.keeps_schema)
+            return ReplaceWhere(files, columns, self.condition.where, table_id=table_id)
+        return OverwriteWritten(files, columns, self.keeps_schema, table_id=table_id)
 
     def _remove(self, files: Sequence[WrittenFile], reason: str) -> None:
         remove_unused(self.target, files, reason)
@@ -191,7 +192,8 @@ def plan_write(
         return WritePlan(settings, mode, target, stage, view.version, table_id=view.carried.full_id)
     if isinstance(view, DeltaView):
         plan = _plan_replacing(settings, mode, view, schema, stage, where or "", keeps_schema=keeps_schema)
-        return replace(plan, target=plan.target.with_file_bytes(file_bytes))
+        target = plan.target.with_file_bytes(file_bytes)
+        return replace(plan, target=target, table_id=view.carried.full_id)
     replaced = lance_view(view, "replacing rows")
     if not keeps_schema:
         replaced = _with_columns_of(schema, replaced)
@@ -199,8 +201,8 @@ def plan_write(
     columns = Schema(fields=replaced.fields, metadata=metadata)
     target = replaced.target(schema, settings).with_file_bytes(file_bytes)
     condition = None if where is None else _condition(where, replaced)
-    encoded = columns.SerializeToString()
-    return WritePlan(settings, mode, target, stage, view.version, encoded, keeps_schema, condition)
+    plan = WritePlan(settings, mode, target, stage, view.version, table_id=view.carried.full_id)
+    return replace(plan, columns=columns.SerializeToString(), keeps_schema=keeps_schema, condition=condition)
 
 
 def _stage(
