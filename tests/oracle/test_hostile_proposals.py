@@ -177,6 +177,20 @@ def test_an_index_is_checked_against_everything_after_it_was_built(table: Path) 
     assert count_matching(table, "a = 3") == 1
 
 
+def test_an_index_that_replaces_another_is_checked_from_where_it_was_built(table: Path) -> None:
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    indexed = lance.dataset(str(table)).version
+    lance.dataset(str(table)).delete("a = 3")
+    copy = copy_of(table, lambda dataset: dataset.create_scalar_index("a", "BTREE", replace=True))
+    lance.dataset(str(table), version=indexed).restore()
+    envelope = proposed(table, copy)
+    envelope.lance.read_version = indexed + 2
+    (result,) = fold(owned(table), [envelope], 0)
+    assert isinstance(result, Rejected)
+    assert result.conflict.other_version == indexed + 2
+    assert count_matching(table, "a = 3") == 1
+
+
 def test_a_schema_that_forbids_nulls_is_not_one_that_preserves_nullability(table: Path) -> None:
     """An Append that was under way would add nulls, and no client could read the table."""
     envelope = Envelope(table=canonical(str(table)))

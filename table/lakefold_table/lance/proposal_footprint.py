@@ -108,16 +108,15 @@ def known_version(transaction: Transaction) -> int:
 
     An index may be committed on the newest version, long after it was built. It doesn't cover what happened
     to its rows in between; pylance checks only what came after the version read, and then finds wrong rows
-    (Lance fact 10.8). An index that is made of the table's own entries of its name keeps their version,
-    because those were checked against what came since.
+    (Lance fact 10.8). An index that is made of the table's own entries of its name keeps the version of one
+    of them, because those were checked against what came since.
     """
     if not transaction.HasField("create_index"):
         return transaction.read_version
     create = transaction.create_index
-    made_of = {index.name for index in create.removed_indices}
-    built = [
-        index.dataset_version for index in create.new_indices if index.fields and index.name not in made_of
-    ]
+    made_of = {(index.name, index.dataset_version) for index in create.removed_indices}
+    named = ((index.name, index.dataset_version) for index in create.new_indices if index.fields)
+    built = [version for name, version in named if (name, version) not in made_of]
     return min([transaction.read_version, *(number for number in built if number)])
 
 
