@@ -8,7 +8,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold_table.errors import InvalidError, NotATableError, PreconditionError
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PreconditionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,8 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     On a local disk the table disappears at once; if the removal of its files is interrupted, they are in a
     folder beside it whose name ends in `.dropped`. In a bucket the newest version is removed after all other
     versions, then the other files. If the command is interrupted, run it again to continue, or keep a table
-    that still exists by `lakefold adopt --keep`.
+    that still exists by `lakefold adopt --keep`. A Delta table in a bucket can't be kept once commits were
+    removed.
     """
     from lakefold.binding.drop_table import existing_branches, known_dropped, publish_dropped, remove
     from lakefold_table.uri import canonical
@@ -49,10 +50,14 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     uri, options = canonical(table), settings.storage_options
     try:
         branches = existing_branches(uri, options)
-    except NotATableError as missing:
+    except (NotATableError, DamagedError) as error:
         note = known_dropped(uri, options)
-        if note is None or not note.removing:
-            _drop_deleted(settings, uri, missing, note, yes=yes, as_json=as_json)
+        if isinstance(error, DamagedError):
+            # A Delta table in a bucket that lacks commits already. On a disk it is another one.
+            if note is None or not note.removing or note.aside:
+                raise
+        elif note is None or not note.removing:
+            _drop_deleted(settings, uri, error, note, yes=yes, as_json=as_json)
             return
         branches = note.branches
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)

@@ -5,6 +5,9 @@ for its newest version. So that version is removed last of all versions, and unt
 names exists: older versions are removed first, branches before the branch that they were made from, then the
 newest version, then everything else. If the removal is interrupted, the table is either complete at its
 newest version, or gone; calling it again continues.
+
+A Delta table may also be damaged then: its newest version needs older commits or a checkpoint. Its
+checkpoints are removed before its newest commit, since clients open a table that has a checkpoint alone.
 """
 
 from __future__ import annotations
@@ -39,17 +42,17 @@ def remove_branch(versions: Versions, check: Callable[[], None] = unchecked) -> 
     """
     storage = versions.storage
     for _ in range(_ROUNDS):
-        *older, newest = versions.numbers() or [0]
+        *others, newest = versions.known_by() or [""]
         if not newest:
             return
         check()
         if isinstance(storage, RecordsElsewhere):
             storage.forget_versions()
-        for paths in _batches(versions.path(number) for number in older):
+        for paths in _batches(others):
             check()
             together(storage.delete, paths, AT_ONE_TIME)
         check()
-        storage.delete(versions.path(newest))
+        storage.delete(newest)
     hint = "stop the client that writes to this table, then try again"
     raise RetryError("versions are being put while they are removed", where=storage.uri, hint=hint)
 

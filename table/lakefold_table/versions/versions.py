@@ -226,6 +226,20 @@ class Versions:
         self._confirmed_at = started_at
         return numbers
 
+    def known_by(self) -> list[str]:
+        """Returns the paths of all files by which clients know the table, the newest version's file last.
+
+        Those are the files of its versions, and the checkpoints of a Delta table. Lists the folder.
+        """
+        names = self.storage.names(self._folder)
+        naming = self._detect(names)
+        if naming is None:
+            return []
+        known = [(naming.parse(name), name) for name in names if self._detect([name]) is not None]
+        newest = max(known, key=lambda each: -1 if each[0] is None else each[0])
+        known.sort(key=lambda each: (each is newest, each[0] is None, each[0] or 0))
+        return [f"{self._folder}/{name}" for _, name in known]
+
     def latest(self) -> int:
         """Returns the newest version; if nothing at all is at the root, the number before the first.
 
