@@ -401,6 +401,20 @@ def test_an_unknown_kind_waits_only_while_its_table_follows_this_log(tmp_path: P
         assert all("detached" in str(outcome.result) for outcome in reports.outcomes)
 
 
+def test_any_number_of_an_unknown_kind_is_refused_at_once(tmp_path: Path) -> None:
+    """Their table is bound to no log, so none of them waits."""
+    uri, _ = two(tmp_path)
+    committer_of(messages([at(uri, creation())]), Stamped(), Trouble("", [])).run(threading.Event(), 1)
+    versions = Versions(open_storage(uri), FORMAT.folder, FORMAT.detect)
+    publish_move(
+        FORMAT, versions, uri, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None, 0)
+    )
+    sent = [unknown(uri, offset) for offset in range(1, 2_000)]
+    reports = Stamped()
+    committer_of(Log([sent], position=1), reports, Trouble("", [])).run(threading.Event(), 2_000)
+    assert offsets(reports) == [*range(1, 2_000)]
+
+
 def test_an_unknown_kind_for_no_place_at_all_waits_for_nothing(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("no folder")
     uri, _ = two(tmp_path)

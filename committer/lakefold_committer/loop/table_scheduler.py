@@ -480,7 +480,8 @@ class TableScheduler:
                 queue, FOLD, StopError(unknown.message, where=str(unknown.position), hint=unknown.hint)
             )
         else:
-            self._refuse_unknown(queue, unknown, refusal)
+            while queue.unknown is not None:
+                self._refuse_unknown(queue, queue.unknown, refusal)
             self.advance(queue)
 
     def _refuse_unknown(self, queue: TableQueue, unknown: UnknownKind, refusal: Invalid) -> None:
