@@ -86,7 +86,7 @@ def real(kind: pa.DataType) -> Sent:
 
 
 WKB: Final = "AQEAAAAAAAAAAAAAQAAAAAAAABRA"
-POINT: Final = {"x": "float64", "y": "float64", "wkb": "bytes", "srid": "int32"}
+POINT: Final = {"x": "double", "y": "double", "wkb": "bytes", "srid": "int32"}
 POINT_TYPE: Final = pa.struct({"x": pa.float64(), "y": pa.float64(), "wkb": pa.binary(), "srid": pa.int32()})
 SHAPE_TYPE: Final = pa.struct({"wkb": pa.binary(), "srid": pa.int32()})
 SHAPE: Final = struct({"wkb": WKB, "srid": 4326}, {"wkb": "bytes", "srid": "int32"}, SHAPE_TYPE)
@@ -105,8 +105,8 @@ SENT: Final[dict[str, Sent]] = {
     "int16": whole(pa.int16()),
     "int32": whole(pa.int32()),
     "int64": whole(pa.int64()),
-    "float32": real(pa.float32()),
-    "float64": real(pa.float64()),
+    "float": real(pa.float32()),
+    "double": real(pa.float64()),
     "boolean": sent(bool(1), (pa.bool_(), True)),
     "string": sent("2001-02-03T04:05:06Z", (pa.string(), "2001-02-03T04:05:06Z"), (UTC_US, INSTANT)),
     "bytes": sent("AP8=", (pa.binary(), b"\x00\xff"), (pa.string(), "AP8=")),
@@ -174,8 +174,8 @@ SENT: Final[dict[str, Sent]] = {
         (pa.decimal128(9, 2), Decimal("-1.50")),
         fields=fields(scale="int32", value="bytes"),
     ),
-    f"{DATA}FloatVector": sent([0.5, -2.0], (pa.list_(pa.float32()), [0.5, -2.0]), items={"type": "float32"}),
-    f"{DATA}DoubleVector": sent([0.1], (pa.list_(pa.float64()), [0.1]), items={"type": "float64"}),
+    f"{DATA}FloatVector": sent([0.5, -2.0], (pa.list_(pa.float32()), [0.5, -2.0]), items={"type": "float"}),
+    f"{DATA}DoubleVector": sent([0.1], (pa.list_(pa.float64()), [0.1]), items={"type": "double"}),
     f"{DATA}geometry.Point": struct({**AT, "wkb": WKB, "srid": 4326}, {**POINT}, POINT_TYPE),
     f"{DATA}geometry.Geometry": SHAPE,
     f"{DATA}geometry.Geography": SHAPE,
@@ -185,15 +185,15 @@ SENT: Final[dict[str, Sent]] = {
             "center": {
                 "type": "struct",
                 "name": f"{DATA}geometry.Point",
-                "fields": fields(x="float64", y="float64"),
+                "fields": fields(x="double", y="double"),
             },
-            "radius": "float64",
+            "radius": "double",
         },
         CIRCLE_TYPE,
     ),
     f"{DATA}geometry.Line": struct(
         {"a": 1.0, "b": 2.0, "c": 3.0},
-        dict.fromkeys("abc", "float64"),
+        dict.fromkeys("abc", "double"),
         pa.struct(dict.fromkeys("abc", pa.float64())),
     ),
 }
@@ -222,14 +222,14 @@ CASES: Final[tuple[tuple[str, Sent], ...]] = (
     ("string", sent("2001-02-03 04:05:06", (US, NAIVE))),
     (
         f"{DATA}FloatVector",
-        sent([0.5, -2.0], (pa.list_(pa.float32(), 2), [0.5, -2.0]), items={"type": "float32"}),
+        sent([0.5, -2.0], (pa.list_(pa.float32(), 2), [0.5, -2.0]), items={"type": "float"}),
     ),
     (
         f"{DATA}DoubleVector",
-        sent([0.5, -2.0], (pa.list_(pa.float64(), 2), [0.5, -2.0]), items={"type": "float64"}),
+        sent([0.5, -2.0], (pa.list_(pa.float64(), 2), [0.5, -2.0]), items={"type": "double"}),
     ),
     *(
-        ("float64", sent(each, (pa.float64(), float(each)), (pa.float32(), float(each))))
+        ("double", sent(each, (pa.float64(), float(each)), (pa.float32(), float(each))))
         for each in NOT_FINITE
     ),
     (
@@ -237,7 +237,7 @@ CASES: Final[tuple[tuple[str, Sent], ...]] = (
         sent(
             [1.5, "NaN", None, "-Infinity", "Infinity"],
             (pa.list_(pa.float64()), [1.5, math.nan, None, -math.inf, math.inf]),
-            items={"type": "float64"},
+            items={"type": "double"},
         ),
     ),
     (
@@ -245,7 +245,7 @@ CASES: Final[tuple[tuple[str, Sent], ...]] = (
         sent(
             {"f": "NaN", "s": "NaN"},
             (FLOAT_AND_TEXT, {"f": math.nan, "s": "NaN"}),
-            fields=fields(f="float64", s="string"),
+            fields=fields(f="double", s="string"),
         ),
     ),
     # Numbers, as the format NUMERIC of decimals has them

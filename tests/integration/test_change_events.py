@@ -107,7 +107,7 @@ SHOP: list[dict[str, Any]] = [
     {"field": "born", "type": "int32", "name": "io.debezium.time.Date"},
     {"field": "price", "type": "bytes", "name": f"{CONNECT}Decimal", "parameters": PRICE},
     {"field": "seen", "type": "string", "name": "io.debezium.time.ZonedTimestamp"},
-    {"field": "ratio", "type": "float32"},
+    {"field": "ratio", "type": "float"},
     {"field": "tags", "type": "array", "items": {"type": "bytes"}},
 ]
 SHOP_TYPES = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 from decimal import Decimal
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -19,9 +22,6 @@ from lakefold_ingest.rows.row_faults import BadRowsError, RowFaults
 from lakefold_table.errors import InvalidError
 from tests.debezium_values import CASES, REFUSED, SENT, Sent, base64_of
 from tests.merging import Folding
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORMAT = change_format("id", envelope="debezium")
 COLUMN_TYPES = {"Year": pa.int32(), "FloatVector": pa.list_(pa.float32())}
@@ -243,8 +243,8 @@ def struct(**fields: str) -> dict[str, Any]:
 COMMON: list[tuple[dict[str, Any], object, dict[str, Any], object, pa.DataType]] = [
     ({"type": "int32"}, 1, {"type": "int64"}, 2**40, pa.int64()),
     ({"type": "int8"}, 1, {"type": "int16"}, 300, pa.int16()),
-    ({"type": "int32"}, 1, {"type": "float64"}, 1.5, pa.float64()),
-    ({"type": "float32"}, 0.5, {"type": "float64"}, 1e300, pa.float64()),
+    ({"type": "int32"}, 1, {"type": "double"}, 1.5, pa.float64()),
+    ({"type": "float"}, 0.5, {"type": "double"}, 1e300, pa.float64()),
     (
         {"type": "array", "items": {"type": "int32"}},
         [1],
@@ -283,11 +283,57 @@ def test_a_new_column_holds_the_values_of_all_schemas(
     assert same(stored(table), kind, low, high)
 
 
-@pytest.mark.parametrize("kinds", [("int32", "string"), ("boolean", "int8"), ("string", "float64")])
+@pytest.mark.parametrize("kinds", [("int32", "string"), ("boolean", "int8"), ("string", "double")])
 def test_schemas_of_which_no_column_holds_all_values_are_refused(kinds: tuple[str, str]) -> None:
     texts = [message(None, {"field": "v", "type": kind}) for kind in kinds]
     with pytest.raises(InvalidError, match=r"v: the messages of the batch have it as .* and as "):
         _ = ApplyChanges(pa.table({"value": texts}), FORMAT).schema
+
+
+RECORDED = {
+    "id": (pa.int64(), 1),
+    "int8": (pa.int8(), -7),
+    "int16": (pa.int16(), 700),
+    "int32": (pa.int32(), 70_000),
+    "float32": (pa.float32(), 0.10000000149011612),
+    "float64": (pa.float64(), 0.1),
+    "nan": (pa.float64(), math.nan),
+    "infinite": (pa.float32(), -math.inf),
+    "boolean": (pa.bool_(), True),
+    "string": (pa.string(), "café"),
+    "bytes": (pa.binary(), b"\x01\xff"),
+    "decimal": (pa.decimal128(10, 2), Decimal("-12.34")),
+    "date": (pa.date32(), dt.date(1971, 1, 1)),
+    "time": (pa.time32("ms"), dt.time(1, 0, 0, 1000)),
+    "timestamp": (pa.timestamp("ms"), pa.scalar(1_700_000_000_123, pa.timestamp("ms")).as_py()),
+    "floats": (pa.list_(pa.float32()), [0.5, None]),
+    "point": (pa.struct({"x": pa.float64(), "y": pa.float32()}), {"x": 1.5, "y": -2.5}),
+    "missing": (pa.float64(), None),
+}
+"""The columns of the recorded message, with their types and values."""
+
+
+@pytest.mark.parametrize("has_class_names", [False, True])
+def test_a_message_of_connects_own_converter_becomes_a_table(
+    tmp_path: Path, *, has_class_names: bool
+) -> None:
+    """Other programs name types as Connect's classes do, as in Debezium's documentation."""
+    text = (Path(__file__).parents[1] / "connect" / "recorded.json").read_text()
+    if has_class_names:
+        text = text.replace('"type":"float"', '"type":"float32"').replace(
+            '"type":"double"', '"type":"float64"'
+        )
+    operation = ApplyChanges(pa.table({"value": [text]}), FORMAT)
+    schema = operation.schema
+    assert schema is not None
+    assert {field.name: field.type for field in schema} == {
+        name: kind for name, (kind, _) in RECORDED.items()
+    }
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"), data_storage_version="2.2")
+    table = Folding(tmp_path / "t")
+    table.put(operation)
+    [row] = lance.dataset(str(table.path)).to_table().to_pylist()
+    assert repr(row) == repr({name: value for name, (_, value) in RECORDED.items()})
 
 
 TIMES_OF_DAY = ("00:00:00", "12:00:00.1", "12:00:00.123456", "12:00:00.123456000", "12:00:00.123456789")

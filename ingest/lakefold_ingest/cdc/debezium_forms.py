@@ -101,8 +101,8 @@ def _named(prefix: str, sent: str, into: tuple[str, ...], *names: str) -> list[F
 
 FORMS: Final = (
     *(Form(f"int{bits}", f"int{bits}", _NUMBERS, getattr(pa, f"int{bits}")()) for bits in (8, 16, 32, 64)),
-    Form("float32", "float32", ("float", "decimal"), pa.float32()),
-    Form("float64", "float64", ("float", "decimal"), pa.float64()),
+    Form("float", "float", ("float", "decimal"), pa.float32()),
+    Form("double", "double", ("float", "decimal"), pa.float64()),
     Form("boolean", "boolean", ("boolean",), pa.bool_()),
     Form("string", "string", ("text", "decimal", *_POINTS), pa.string()),
     Form("bytes", "bytes", ("binary", "text"), pa.binary(), values.plain_bytes),
@@ -151,17 +151,21 @@ FORMS: Final = (
 BY_NAME: Final = {form.name: form for form in FORMS}
 BY_SHORT_NAME: Final = {form.short: form for form in FORMS if form.into and (form.read or "." in form.name)}
 """The forms that users name: `Date` of Debezium and of Connect are the same."""
+_OTHER_NAMES: Final = {"float32": "float", "float64": "double"}
 DECIMAL: Final = BY_NAME[f"{CONNECT}Decimal"]
 
 
 def form_of(name: str, sent: str) -> Form:
     """Returns the form of a field with this name in a schema, empty if it has none, and this type.
 
-    A name of a user's own says nothing about the form. An unknown name of Debezium's is that of a form that
-    is refused, and so is an unknown type.
+    Types are named as Connect's JsonConverter does, or as its classes (`FLOAT64`). A name of a user's own
+    says nothing about the form. An unknown name of Debezium's is that of a form that is refused, and so is an
+    unknown type.
     """
     if name in BY_NAME and "." in name:
         return BY_NAME[name]
     if name.startswith(NAMESPACES):
         return Form(name, sent, (), instead="leave the column out in the connector, or have it send a text")
-    return BY_NAME.get(sent) or Form(sent or "no type", sent, (), instead="give a schema of Kafka Connect's")
+    return BY_NAME.get(_OTHER_NAMES.get(sent, sent)) or Form(
+        sent or "no type", sent, (), instead="give a schema of Kafka Connect's"
+    )
