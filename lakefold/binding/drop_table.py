@@ -39,9 +39,10 @@ from lakefold_table.versions.dropped import (
     write_dropped,
 )
 from lakefold_table.versions.removal import remove_branch, remove_rest
+from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakefold.binding.rebinding import Cluster
     from lakefold_committer.fold.fold import FoldedTable
@@ -55,7 +56,8 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     """Returns the table's branches, the main branch last, with the last positions that were folded into each.
 
     Branches that were deleted before are among them. Raises `NotATableError` if the table does not
-    exist, `PreconditionError` if a branch is bound to a log, or if other tables are stored inside its folder.
+    exist, `PreconditionError` if a branch is bound to a log, if other tables are stored inside its folder, or
+    if a clean-up removes some of its versions.
     """
     tables = {branch: _opened(uri, branch, storage_options) for branch in branch_names(uri, storage_options)}
     for table in tables.values():
@@ -63,8 +65,15 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     if tables[""].state is None:
         raise NotATableError("no table exists here", where=uri)
     check_alone(uri, tables, storage_options)
+    _check_no_clean_up(uri, tables, storage_options)
     existing = tuple(_dropped_branch(table, branch) for branch, table in tables.items())
     return (*deleted_before(open_storage(uri, storage_options)), *existing)
+
+
+def _check_no_clean_up(uri: str, names: Iterable[str], storage_options: Mapping[str, str]) -> None:
+    removals = VersionRemovals(open_storage(uri, storage_options))
+    for name in names:
+        removals.check_ended(name, versions_of(uri, name, storage_options).numbers())
 
 
 def publish_dropped(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
@@ -168,10 +177,13 @@ def remove(
     is the dropped table; if not, it is renamed back. In a bucket the objects are checked before the first
     version is removed, and again before the first other object is.
 
-    Raises `PreconditionError` if it is another table, or if other tables are stored inside its folder.
+    Raises `PreconditionError` if it is another table, if other tables are stored inside its folder, or if a
+    clean-up removes some of its versions.
     """
     before = known_dropped(uri, storage_options)
     names = [each.branch for each in branches]
+    if before is None or not before.removing:
+        _check_no_clean_up(uri, names, storage_options)
     if parse_location(uri).scheme == FILE:
         _remove_folder(uri, branches, before)
     else:

@@ -23,6 +23,7 @@ from lakefold_table.versions.dropped import DroppedBranch, note_deleted
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
+from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -47,9 +48,9 @@ def remove_files(
     """Removes the files of a branch that was deleted. Continues a removal that was interrupted.
 
     Files of other branches stay, below its folder and around it. `progress` is called with the number of
-    objects that were removed so far. Raises `PreconditionError` if a tag or a branch needs it, or if it was
-    kept or created again meanwhile, or a branch below or around it was created. That is checked before each
-    step: then nothing more is removed.
+    objects that were removed so far. Raises `PreconditionError` if a tag or a branch needs it, a clean-up
+    removes some of its versions, or if it was kept or created again meanwhile, or a branch below or around it
+    was created. That is checked before each step: then nothing more is removed.
     """
     root, storage = root_of(uri, branch), open_canonical(uri, storage_options)
     refs = Refs(storage)
@@ -67,6 +68,7 @@ def remove_files(
             if _newest(table_format, versions) != newest:
                 raise _kept_or_again(uri, branch)
 
+        VersionRemovals(storage).check_ended(branch, versions.numbers())
         noted = DroppedBranch(branch, table.marks.table_id, table.version, (by,))
         note_deleted(storage, time.time_ns() // 1000, noted)
         # Once it has no versions, only its own file shows that the rest is to be removed.

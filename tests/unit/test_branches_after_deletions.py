@@ -19,10 +19,21 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import canonical
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.version_removals import VersionRemovals
 from tests.folding import changed, fold_at, opened, versions_at
 from tests.foreign import commit, file_as_others_write
 from tests.memory_storage import MemoryStorage
-from tests.unit.test_deleted_branches import DEV, HERE, NAME, begin, clone, deletion, dev, result
+from tests.unit.test_deleted_branches import (
+    DEV,
+    HERE,
+    NAME,
+    begin,
+    clone,
+    deletion,
+    dev,
+    files_of_dev,
+    result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +64,20 @@ def test_another_clients_clone_of_a_deleted_branch_was_not_deleted(commits: int)
     named = Envelope(table=HERE, tag=Tag(name="x", version=4, branch="copy"))
     assert result(opened(HERE), named, 5) == Tagged(4, "x")
     assert isinstance(result(opened(f"{HERE}/tree/next"), clone("next", 4, "copy"), 6), Committed)
+
+
+def test_a_branch_of_which_a_clean_up_removes_versions_stays_until_that_ends() -> None:
+    """Versions of a branch that is created again have the same names."""
+    result(dev(), deletion(), 4)
+    removals, before = VersionRemovals(MemoryStorage(HERE)), files_of_dev()
+    name = removals.announce("dev", [3])
+    assert removals.begin(name, "dev", [3])
+    with pytest.raises(PreconditionError, match="a clean-up removes 1 of its versions"):
+        remove_files(HERE, "dev", {}, lambda _: None)
+    assert files_of_dev() == before
+    removals.withdraw(name)
+    remove_files(HERE, "dev", {}, lambda _: None)
+    assert files_of_dev() == []
 
 
 @pytest.mark.parametrize("is_local", [False, True], ids=["store", "disk"])

@@ -1,4 +1,7 @@
-"""If no table exists, what was reported and what was noted decide whether an entry may be refused."""
+"""If no table exists, what was reported and what was noted decide whether an entry may be refused.
+
+Promise: dropped-by-a-version (docs/operations.md).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -164,6 +167,19 @@ def test_a_creation_that_is_refused_causes_no_refusal_of_later_entries(outcomes:
     assert [type(outcome.result) for outcome in table.fold(group).outcomes] == [Invalid]
     with pytest.raises(StopError, match="there is no table, yet"):
         table.fold(group[1:])
+
+
+def test_a_table_is_made_once_the_files_of_a_dropped_one_are_removed(outcomes: Outcomes) -> None:
+    remove()
+    removing = Dropped(0, (LINE,), removing=True)
+    write_dropped(HERE, removing)
+    with pytest.raises(StopError, match=r"its files are being removed .*`lakefold drop .*` continues it"):
+        answer(outcomes, creation())
+    # On a disk they are in another folder by then.
+    for finished in (replace(removing, removing=False), replace(removing, aside="t.dropped")):
+        write_dropped(HERE, finished)
+        assert isinstance(answer(outcomes, creation()), Committed)
+        remove()
 
 
 def test_it_goes_on_once_the_store_is_back(outcomes: Outcomes) -> None:

@@ -14,7 +14,7 @@ from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, RetryError, StopError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
-from lakefold_table.versions.dropped import branches_at, was_dropped
+from lakefold_table.versions.dropped import branches_at, read_dropped, was_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
 
@@ -38,8 +38,8 @@ def answerable(
 ) -> Sequence[Entry]:
     """Returns the first entries of a group that can be answered although no table exists at `uri`.
 
-    Entries that create a table are returned, unless they create a branch whose files are being removed. If
-    the first entry needs an existing table, the fold would refuse it. That is correct only if the table's
+    Entries that create a table are returned, unless files of one that was there are being removed. If the
+    first entry needs an existing table, the fold would refuse it. That is correct only if the table's
     store is not missing, so it is checked first. Raises as `check_absent` does.
     """
     for entry in group:
@@ -54,14 +54,16 @@ def answerable(
 
 
 def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str] | None) -> None:
-    """Raises `StopError` if an entry creates a branch that is listed, although it has no version.
+    """Raises `StopError` if files of a table that was dropped are being removed where an entry creates one.
 
-    Its file is the last one that is removed. What is created before that would be removed as well.
+    What is created before the last one is removed would be removed as well. A branch is listed until then,
+    although it has no version.
     """
     begun = "" if creation.proposal is None else creation.proposal.begun_branch
     branch = creation.envelope.branch or begun
     main = above(uri, branch_root(branch))
     if not branch or main == uri:
+        _check_dropped(uri, storage_options)
         return
     try:
         Refs(open_canonical(main, storage_options)).branch(branch)
@@ -74,6 +76,23 @@ def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str]
         hint="the new branch is created after that; if the removal was interrupted, "
         f"`lakefold branch {main} {branch} --delete` continues it",
     )
+
+
+def _check_dropped(uri: str, storage_options: Mapping[str, str] | None) -> None:
+    """Raises `StopError` if `lakefold drop` still removes files here, or was killed before it had."""
+    try:
+        note = read_dropped(uri, storage_options)
+    except (DamagedError, InvalidError, LocationError):
+        # The note is damaged, or outside of what this process may read: that stops no table.
+        return
+    # On a disk the files are removed in a folder beside this one.
+    if note is not None and note.removing and not note.aside:
+        raise StopError(
+            "the table that was here was dropped, and its files are being removed",
+            where=uri,
+            hint="the new table is created after that; if the removal was interrupted, "
+            f"`lakefold drop {uri}` continues it",
+        )
 
 
 def check_absent(

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import Consumer, Consumers
 from lakefold_reader.format.snapshots import Cleaned
-from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.times import nearest_time
-from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.errors import InvalidError, PreconditionError, VersionExpiredError
+from lakefold_table.marks.marks import decode_marks
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned
     The versions are announced first, and those that are needed since the plan was made stay. Raises
     `RetryError` if the store fails midway; another call continues. Raises `VersionExpiredError` if
     another client removes versions at the same time and a version that is needed here is gone, `InvalidError`
-    if the store allows no removal.
+    if the store allows no removal, `PreconditionError` if the table is being dropped or the branch deleted.
     """
     if not planned.versions:
         return Cleaned(0, 0, 0)
@@ -145,9 +146,28 @@ def _begin(source: Source, consumers: Consumers, versions: Sequence[int]) -> Non
     _, needed, protected = _needed(source, consumers, numbers_of(source))
     going = [version for version in new if version < needed and version not in protected]
     if going == new and removals.begin(name, branch, new):
+        try:
+            _check_stays(source, branch)
+        except PreconditionError:
+            removals.withdraw(name)
+            raise
         return
     removals.withdraw(name)
     raise _NeededError([version for version in versions if version in begun or version in going])
+
+
+def _check_stays(source: Source, branch: str) -> None:
+    """Raises `PreconditionError` if the table is being dropped, or the branch deleted.
+
+    Another one may have been made at its place before the last file is removed: see
+    `VersionRemovals.check_ended`.
+    """
+    marks = decode_marks(source.format.open(source, newest_of(source)).state.metadata, source.uri)
+    # Another client's clone carries the marks of the branch that it was made from.
+    is_own = marks is not None and marks.branch == branch
+    if marks is not None and is_own and (marks.dropped or marks.deleted_by is not None):
+        message = "the table is being dropped, or this branch deleted"
+        raise PreconditionError(message, where=source.uri, hint="leave its versions to that")
 
 
 def _needed(

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lakefold_table.errors import DamagedError, RetryError
+from lakefold_table.errors import DamagedError, PreconditionError, RetryError
 from lakefold_table.roots import below
 from lakefold_table.storage.base import Storage, put_or_exists
 
@@ -82,6 +82,19 @@ class VersionRemovals:
         """Returns the versions of a branch that are being removed, or were by a clean-up that was killed."""
         decided = (self._read(name + DECISION) for name, _ in self._announced(branch))
         return frozenset[int]().union(*(content[1] for content in decided if content is not None))
+
+    def check_ended(self, branch: str, numbers: Collection[int]) -> None:
+        """Raises `PreconditionError` if one of these versions of a branch is being removed.
+
+        A clean-up removes files by their names. A table or branch that was made at the same place meanwhile
+        would have versions of the same names. So what removes all versions says so in the newest one, and
+        looks here then; a clean-up announces its versions first, and looks at the newest one then.
+        """
+        going = self.begun(branch).intersection(numbers)
+        if going:
+            hint = "wait until it ends; if it was killed, `lakefold cleanup` ends what it has begun"
+            message = f"a clean-up removes {len(going):,} of its versions"
+            raise PreconditionError(message, where=below(self._storage.uri, FOLDER), hint=hint)
 
     def spares(self, branch: str, needs: Callable[[int], bool]) -> bool:
         """Returns whether no version of a branch that is needed is being removed, nor will be.
