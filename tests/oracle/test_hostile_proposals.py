@@ -19,6 +19,7 @@ from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, numbered, owned, proposal, written
 from tests.oracle.operations import both_ways, copy_files, version_of
 from tests.oracle.rebasing import built, send
+from tests.oracle.test_hostile_rewrites import FORMS, ranged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,6 +190,20 @@ def test_an_index_that_replaces_another_is_checked_from_where_it_was_built(table
     assert isinstance(result, Rejected)
     assert result.conflict.other_version == indexed + 2
     assert count_matching(table, "a = 3") == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_row_ids_in_a_range_that_ends_above_all_ids_stop_no_committer(form: str, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    lance.write_dataset(rows(0, 30), str(table), max_rows_per_file=10, enable_stable_row_ids=True)
+    copy = copy_of(table, lambda dataset: dataset.update({"l": "[1]"}, where="a > 4 and a < 8"))
+    envelope = proposed(table, copy)
+    envelope.lance.update.new_fragments[0].inline_row_ids = ranged(0, 64, range(5, 8), form)
+    (result,) = fold(owned(table), [envelope], 0)
+    assert isinstance(result, Committed)
+    assert count_matching(table, "a > 4 and a < 8") == 3
+    ids = lance.dataset(str(table)).to_table(columns=["a"], with_row_id=True)
+    assert ids["_rowid"].to_pylist() == ids["a"].to_pylist()
 
 
 def test_a_schema_that_forbids_nulls_is_not_one_that_preserves_nullability(table: Path) -> None:

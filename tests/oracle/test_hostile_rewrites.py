@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import lance
+import numpy as np
 import pytest
 
-from lakefold_table.entry import Invalid
+from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence, RowIdSequence, U64Segment
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
 from tests.oracle.compactions import replayed
@@ -97,3 +99,53 @@ def test_an_index_is_remapped_to_the_new_addresses_of_its_rows(message: str, tmp
     )
     assert isinstance(both.result, Invalid), both.result
     assert message in both.result.message
+
+
+FORMS = ("bitmap", "holes", "empty")
+
+
+def ranged(start: int, end: int, numbers: range, form: str) -> bytes:
+    """These row ids as a sequence with a range that ends after them."""
+    sequence = RowIdSequence()
+    segment = sequence.segments.add()
+    match form:
+        case "bitmap":
+            bits = [number in numbers for number in range(start, end)]
+            segment.range_with_bitmap.bitmap = np.packbits(bits, bitorder="little").tobytes()
+            segment.range_with_bitmap.start, segment.range_with_bitmap.end = start, end
+        case "holes":
+            holes = [number for number in range(start, end) if number not in numbers]
+            segment.range_with_holes.holes.u64_array.values = np.array(holes, "<u8").tobytes()
+            segment.range_with_holes.start, segment.range_with_holes.end = start, end
+        case _:
+            segment.range.start = segment.range.end = end
+            sequence.segments.add().range.CopyFrom(U64Segment.Range(start=numbers.start, end=numbers.stop))
+    return sequence.SerializeToString()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_row_ids_in_a_range_that_ends_above_all_ids_stop_no_committer(form: str, tmp_path: Path) -> None:
+    """Pylance commits them, and calls the table corrupt, but for an empty range."""
+    ids = ranged(0, 64, range(40), form)
+    both = replayed(
+        make(tmp_path / "t", stable=True),
+        compact,
+        change=lambda envelope: setattr(new_fragment(envelope.lance.rewrite), "inline_row_ids", ids),
+    )
+    assert isinstance(both.result, Committed)
+    dataset = lance.dataset(str(both.ours))
+    dataset.validate()
+    rows = dataset.to_table(columns=["a"], with_row_id=True)
+    assert rows["_rowid"].to_pylist() == rows["a"].to_pylist() == list(range(40))
+
+
+def test_a_version_of_no_row_stops_no_committer(tmp_path: Path) -> None:
+    def longer(envelope: Envelope) -> None:
+        fragment = new_fragment(envelope.lance.rewrite)
+        versions = RowDatasetVersionSequence.FromString(fragment.inline_created_at_versions)
+        versions.runs.add(version=99).span.range.SetInParent()
+        fragment.inline_created_at_versions = versions.SerializeToString()
+
+    both = replayed(make(tmp_path / "t", stable=True), compact, change=longer)
+    assert isinstance(both.result, Committed)
+    lance.dataset(str(both.ours)).validate()

@@ -14,13 +14,12 @@ from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.rows.row_versions import decode_runs
 from lakefold_table.lance.rows.rowids import decode_row_ids
-from lakefold_table.lance.rows.segments import length, numbers, parsed
+from lakefold_table.lance.rows.segments import ceiling, length, parsed
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lakefold_protos.lance.rowids_pb2 import U64Segment
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.lance.invariants.step import Step
 
@@ -120,7 +119,7 @@ def row_ids_fit(step: Step) -> str:
         count = sum(length(segment) for segment in segments)
         if count != fragment.physical_rows:
             return f"fragment {fragment.id} has {fragment.physical_rows} rows and {count} row ids"
-        last = max(map(_ceiling, segments), default=-1)
+        last = max(map(ceiling, segments), default=-1)
         if last >= head.next_row_id:
             return (
                 f"row id {last} of fragment {fragment.id} is not below the next free one, {head.next_row_id}"
@@ -138,18 +137,11 @@ def row_versions_fit(step: Step) -> str:
         if fragment.HasField("inline_last_updated_at_versions"):
             sequences[rows, fragment.inline_last_updated_at_versions] = None
     for rows, data in sequences:
-        newest = int(decode_runs(data, rows).versions.max(initial=0))
+        runs = decode_runs(data, rows)
+        newest = int(runs.versions[runs.rows > 0].max(initial=0))
         if newest > step.after.version:
             return f"a row of {rows} in a fragment was changed in version {newest}, which doesn't exist yet"
     return ""
-
-
-def _ceiling(segment: U64Segment) -> int:
-    """Returns the highest number of a segment, or an upper bound, without expanding a range."""
-    kind = segment.WhichOneof("segment")
-    if kind is not None and kind.startswith("range"):
-        return int(getattr(segment, kind).end) - 1
-    return int(numbers([segment], [length(segment)]).max(initial=0))
 
 
 def _row_ids(fragment: DataFragment) -> NDArray[np.uint64]:

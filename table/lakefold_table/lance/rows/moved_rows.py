@@ -24,7 +24,13 @@ from lakefold_table.lance.rows.row_versions import (
     encode_runs,
     one_version,
 )
-from lakefold_table.lance.rows.rowids import count_row_ids, decode_row_ids, encode_row_ids, row_id_range
+from lakefold_table.lance.rows.rowids import (
+    count_row_ids,
+    decode_row_ids,
+    encode_row_ids,
+    row_id_range,
+    row_ids_below,
+)
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
@@ -163,11 +169,12 @@ def _complete(
     complete.CopyFrom(fragment)
     if not ids.size:
         complete.inline_row_ids = row_id_range(next_row_id, rows)
-    elif fresh > MOST_LAID_OUT:
-        complete.inline_row_ids = fragment.inline_row_ids + row_id_range(next_row_id, fresh)
-    elif fresh:
+    elif 0 < fresh <= MOST_LAID_OUT:
         more = np.arange(next_row_id, next_row_id + fresh, dtype=np.uint64)
         complete.inline_row_ids = encode_row_ids(np.concatenate([ids, more]))
+    else:
+        moved = row_ids_below(fragment.inline_row_ids, ids, next_row_id)
+        complete.inline_row_ids = moved + (row_id_range(next_row_id, fresh) if fresh else b"")
     runs = Runs(np.append(np.ones(created.size, np.int64), fresh), np.append(created, np.uint64(version)))
     complete.inline_created_at_versions = encode_runs(runs)
     complete.inline_last_updated_at_versions = one_version(rows, version)

@@ -18,7 +18,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.rows.row_versions import FIRST_VERSION, decode_versions, encode_versions
-from lakefold_table.lance.rows.rowids import decode_row_ids
+from lakefold_table.lance.rows.rowids import decode_row_ids, row_ids_below
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def with_lineage(
         fault = _versions_fault(fragment, lineage, current, indices)
         if fault is not None:
             return fault
-        complete.append(_complete(fragment, current, indices))
+        complete.append(_complete(fragment, current, indices, table.head.next_row_id))
     return CompleteRows(complete, in_order)
 
 
@@ -155,11 +155,16 @@ def _versions_fault(
     return Invalid(f"rows of the new fragment {fragment.id} have other versions than in the old ones", CARRY)
 
 
-def _complete(fragment: DataFragment, current: Lineage, indices: NDArray[np.intp]) -> DataFragment:
-    if fragment.inline_created_at_versions and fragment.inline_last_updated_at_versions:
+def _complete(
+    fragment: DataFragment, current: Lineage, indices: NDArray[np.intp], next_row_id: int
+) -> DataFragment:
+    row_ids = row_ids_below(fragment.inline_row_ids, current.ids[indices], next_row_id)
+    states_versions = fragment.inline_created_at_versions and fragment.inline_last_updated_at_versions
+    if states_versions and row_ids == fragment.inline_row_ids:
         return fragment
     complete = DataFragment()
     complete.CopyFrom(fragment)
+    complete.inline_row_ids = row_ids
     complete.inline_created_at_versions = encode_versions(current.created[indices])
     complete.inline_last_updated_at_versions = encode_versions(current.changed[indices])
     return complete

@@ -9,7 +9,15 @@ import numpy as np
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.lance.rows.row_versions import one_version
-from lakefold_table.lance.rows.segments import check_rows, damaged, length, numbers, parsed, segment_of
+from lakefold_table.lance.rows.segments import (
+    ceiling,
+    check_rows,
+    damaged,
+    length,
+    numbers,
+    parsed,
+    segment_of,
+)
 from lakefold_table.wire import varints
 
 if TYPE_CHECKING:
@@ -70,6 +78,16 @@ def decode_row_ids(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64
         raise damaged(f"{sum(lengths)} row ids for {rows} rows", where)
     check_rows(rows, where)
     return numbers(segments, lengths, where)
+
+
+def row_ids_below(data: bytes, ids: NDArray[np.uint64], next_row_id: int) -> bytes:
+    """Returns the encoded sequence of these ids, `data`, or another one if a range in it ends too high.
+
+    pylance calls a table damaged in which a range of row ids ends above the next free one, whatever ids the
+    range has.
+    """
+    segments = parsed(RowIdSequence, data, "").segments
+    return data if max(map(ceiling, segments), default=-1) < next_row_id else encode_row_ids(ids)
 
 
 def encode_row_ids(ids: NDArray[np.uint64]) -> bytes:

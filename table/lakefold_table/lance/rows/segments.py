@@ -83,6 +83,15 @@ def length(segment: U64Segment, where: str = "") -> int:
     return _listed_length(getattr(segment, kind), where)
 
 
+def ceiling(segment: U64Segment) -> int:
+    """Returns the highest number of a segment, or the end of its range, which may be higher; -1 if empty."""
+    kind = segment.WhichOneof("segment")
+    if kind is not None and kind.startswith("range"):
+        bounds = getattr(segment, kind)
+        return int(bounds.end) - 1 if bounds.end > bounds.start else -1
+    return int(numbers([segment], [length(segment)]).max(initial=0))
+
+
 def numbers(segments: Sequence[U64Segment], lengths: Sequence[int], where: str = "") -> Numbers:
     """Returns the numbers of segments with known lengths, in order. Raises `DamagedError`."""
     if len(segments) == 1:
