@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakefold_committer.fold.fold import FoldedTable
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
@@ -24,7 +25,10 @@ from tests.folding import (
     created,
     entries,
     known_history,
+    packed_of,
+    parsed_packed,
     reserve,
+    with_packed,
 )
 
 
@@ -172,6 +176,24 @@ def test_a_field_id_of_another_column_is_refused(before: tuple[Field, ...]) -> N
 
 def test_a_field_id_of_a_dropped_column_is_not_read() -> None:
     assert isinstance(reading(SCHEMA, now=DROPPED), MemoryTable)
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["message", "packed"])
+def test_a_field_id_of_a_dropped_column_is_not_in_two_files_of_a_fragment(*, is_packed: bool) -> None:
+    """Pylance calls such a table corrupt."""
+    table = after({Kind.PROJECT_KEEPING_NULLABILITY: 7})
+    envelope = append(read=6)
+    files = envelope.lance.append.fragments[0].files
+    files.add().CopyFrom(files[0])
+    files[0].fields[:], files[1].fields[:], files[1].path = [0, 2], [1, 2], "other.lance"
+    (item,) = entries([envelope], 100)
+    if is_packed:
+        item = with_packed(item, *parsed_packed(encode(envelope)))
+        assert packed_of(item) is not None
+    fetched = Fetched(schemas={6: (*SCHEMA, column("dropped", 2))})
+    result = table.fold_group([item], TERMS, fetched).outcomes[0].result
+    assert isinstance(result, Invalid)
+    assert "field ids [2] are in the fragment twice" in result.message
 
 
 def test_field_ids_that_mean_the_same_are_folded() -> None:

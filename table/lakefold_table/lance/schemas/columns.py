@@ -97,12 +97,14 @@ class Columns:
     def _shape_fault(self, shape: Shape) -> Invalid | None:
         if not shape:
             return Invalid("a fragment has no data file", "list at least one file for each fragment")
+        ids = [number for _, _, fields, _ in shape for number in fields]
+        if len(set(ids)) < len(ids):
+            return _repeated_fault(ids)
         for file in shape:
             fault = self._file_fault(file)
             if fault:
                 return fault
-        ids = [number for _, _, fields, _ in shape for number in fields]
-        return _repeated_fault(ids) if len(set(ids)) < len(ids) else self._missing(set(ids))
+        return self._missing(set(ids))
 
     def _file_fault(self, file: FileShape) -> Invalid | None:
         major, minor, fields, indices = file

@@ -123,11 +123,13 @@ def without_dropped_files(
 
 
 def without_dropped_fields(fragment: DataFragment, dropped: frozenset[int]) -> DataFragment:
-    """Returns the fragment without the dropped fields in its files."""
+    """Returns the fragment without the dropped fields in its files. One that is in two of them stays."""
     if not dropped:
         return fragment
     (remaining,) = without_dropped_files([fragment], dropped)
-    files = [without_fields(file, dropped) for file in remaining.files]
+    counts = Counter(number for file in remaining.files for number in file.fields)
+    once = frozenset(number for number in dropped if counts[number] <= 1)
+    files = [without_fields(file, once) for file in remaining.files]
     del remaining.files[:]
     remaining.files.extend(files)
     return remaining
