@@ -13,9 +13,11 @@ from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids, row_id_range
-from tests.changing import MemoryRows
+from tests.changing import ROWS, MemoryRows
+from tests.folding import add_fragment
 
 if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
@@ -172,6 +174,28 @@ def test_a_column_is_written_again(table: MemoryRows) -> None:
     assert [list(file.fields) for file in table.fragment(0).files] == [[0, -2], [1]]
     table.fold(rewrite(table))
     assert [list(file.fields) for file in table.fragment(0).files] == [[0, -2], [1]]
+
+
+@pytest.mark.parametrize("moved", [[], [2]], ids=["only columns", "rows too"])
+def test_a_column_written_again_is_not_lost_in_a_compaction_meanwhile(
+    table: MemoryRows, moved: list[int]
+) -> None:
+    """The mode may be that of rows: so it is in pylance if the caller of `update_columns` names none."""
+    envelope = table.update({number: [1, 2, 3] for number in moved}, new=len(moved))
+    columns = rewrite(table).lance.update
+    envelope.affected_rows[0] = encode_bitmap(Bitmap())
+    envelope.lance.update.updated_fragments.extend(columns.updated_fragments)
+    envelope.lance.update.fields_modified.extend(columns.fields_modified)
+    compaction = table.append()
+    group = compaction.lance.rewrite.groups.add(old_fragments=map(table.fragment, (0, 1)))
+    add_fragment(group.new_fragments.add(), "compacted", 2 * ROWS)
+    compaction.lance.transaction_properties[ROW_ORDER] = KEPT
+    (result,) = table.fold(compaction)
+    assert isinstance(result, Committed)
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Rejected)
+    assert result.conflict.retryable
+    assert "writes columns of it again (fragments [0])" in result.conflict.message
 
 
 def test_rows_whose_values_changed_have_the_version(stable: MemoryRows) -> None:

@@ -90,6 +90,7 @@ def _update(transaction: Transaction) -> Footprint:
     removed = frozenset(update.removed_fragment_ids)
     updated = frozenset(fragment.id for fragment in update.updated_fragments)
     fields = frozenset(update.fields_modified)
+    # pylance's `update_columns` names the fields whose values change in place, and the other mode.
     in_place = update.update_mode == Transaction.REWRITE_COLUMNS
     return Footprint(
         Kind.UPDATE,
@@ -97,7 +98,7 @@ def _update(transaction: Transaction) -> Footprint:
         removed=removed,
         files={fragment.id: _digest(fragment.files) for fragment in update.updated_fragments},
         moves_rows=bool(update.new_fragments) and not in_place,
-        rewrites_columns=in_place,
+        rewrites_columns=in_place or bool(fields),
         fields=fields,
         values=dict.fromkeys(updated, fields) if fields else {},
         inserted=filter_of(update.inserted_rows, precedes_appends=precedes_appends(transaction))
