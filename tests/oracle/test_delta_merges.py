@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 import lakefold
 from lakefold_ingest.cdc.change_format import change_format
@@ -476,6 +476,31 @@ def test_many_deleted_rows_get_a_file_of_vectors(tmp_path: Path) -> None:
     folding.put(DeleteWhere("id < 5000"))
     left = sorted(set(range(5000, 20_000)) - set(numbers))
     assert [row["id"] for row in sorted(folding.rows(), key=lambda row: int(row["id"]))] == left
+
+
+def test_bounds_of_decimals_keep_their_digits_if_rows_of_the_file_are_deleted(tmp_path: Path) -> None:
+    """delta-spark writes all of them. As floats they would leave out rows."""
+    folding, least, most = DeltaFolding(tmp_path / "t"), "1234567890123456.79", "100000000000000000.01"
+    amounts = pa.array([Decimal(9999999999999999), Decimal(least), Decimal(most)], pa.decimal128(20, 2))
+    rows = pa.table({"id": [1, 2, 3], "d": amounts})
+    folding.create(rows.schema, VECTORS)
+    folding.append(rows)
+    commit = folding.path / commit_path(1)
+    stats = f'{{"numRecords":3,"minValues":{{"d":{least}}},"maxValues":{{"d":{most}}}}}'
+    actions = folding.actions()
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = stats
+    commit.write_bytes(text(actions))
+    folding.put(DeleteWhere("id = 1"))
+    (kept,) = (each["add"]["stats"] for each in folding.actions() if "add" in each)
+    assert kept == stats.removesuffix("}") + ',"tightBounds":false}'
+    table = QueryBuilder().register("t", DeltaTable(folding.path))
+    for number, query in (
+        (2, "select id from t where d = cast('1234567890123456.79' as decimal(20, 2))"),
+        (3, "select id from t where d = cast('100000000000000000.01' as decimal(20, 2))"),
+    ):
+        assert pa.table(table.execute(query).read_all())["id"].to_pylist() == [number]
 
 
 def test_a_batch_is_folded_once(tmp_path: Path) -> None:

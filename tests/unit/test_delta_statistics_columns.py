@@ -14,6 +14,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import lakefold
+from lakefold_table.delta.actions.file_actions import AddFile
+from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
 from lakefold_table.delta.checkpoints.sidecars import v2_checkpoint
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
 from lakefold_table.delta.checkpoints.written import INTERVAL, checkpoint_files
@@ -137,10 +139,23 @@ def test_statistics_are_columns_in_the_types_of_the_table() -> None:
 
 
 def test_a_number_that_json_may_have_rounded_is_no_bound() -> None:
-    stats = '{"minValues":{"decimal(20,2)":123456789012345678.25,"x":1},"maxValues":{"decimal(20,2)":9999}}'
+    stats = '{"minValues":{"decimal(20,2)":1234567890123456.8,"x":1},"maxValues":{"decimal(20,2)":9999}}'
     (file,) = added(version(schema(*fields("decimal(20,2)")), stats, **BOTH))
     assert file["stats_parsed"]["minValues"]["decimal(20,2)"] is None
     assert file["stats_parsed"]["maxValues"]["decimal(20,2)"] == Decimal("9999.00")
+
+
+@pytest.mark.parametrize("bound", ["99999999999999999.99", "100000000000000000.01", "123456789012345678.25"])
+def test_a_bound_with_more_digits_than_a_float_keeps_them(bound: str) -> None:
+    """As a float the first two are 1e17, which is above one and below the other."""
+    bounds = f'{{"decimal(20,2)":{bound},"double":{bound}}}'
+    snapshot = version(schema(*fields("decimal(20,2)", "double")), f'{{"minValues":{bounds}}}', **COLUMNS)
+    (file,) = added(snapshot)
+    assert file["stats_parsed"]["minValues"]["decimal(20,2)"] == Decimal(bound)
+    assert file["stats_parsed"]["minValues"]["double"] == float(bound)
+    (checkpoint,), *_ = checkpoint_files(snapshot, 0)
+    (read,) = (each for each in parquet_actions(checkpoint.data, "") if isinstance(each, AddFile))
+    assert f'"minValues":{{"decimal(20,2)":{bound},' in str(read.stats)
 
 
 @pytest.mark.parametrize(

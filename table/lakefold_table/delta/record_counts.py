@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.delta.json_text import is_long, parse_object, to_json
+from lakefold_table.delta.json_text import exact_json, is_long, parse_object
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
@@ -56,10 +56,13 @@ def statistics_of(file: AddFile | RemoveFile) -> StatisticsSummary:
     return StatisticsSummary(count, max(0, count - deleted), columns, nulls, false_nulls)
 
 
-def statistics_members(file: AddFile | RemoveFile) -> dict[str, Any]:
-    """Returns the statistics of a file as they are; none if they are malformed or absent."""
+def statistics_members(file: AddFile | RemoveFile, *, exact: bool = False) -> dict[str, Any]:
+    """Returns the statistics of a file as they are; none if they are malformed or absent.
+
+    `exact`: as of `parse_json`. A bound of a decimal may have more digits than a float.
+    """
     try:
-        return parse_object((file.stats or "{}").encode(), file.path)
+        return parse_object((file.stats or "{}").encode(), file.path, exact=exact)
     except DamagedError:
         return {}
 
@@ -69,10 +72,10 @@ def wide_statistics(file: AddFile, rows: int | None = None) -> str | None:
 
     `rows`: the rows in the data file, None if the statistics say it. Returns None if nothing is known.
     """
-    members = statistics_members(file)
+    members = statistics_members(file, exact=True)
     if rows is not None:
         members = {**members, "numRecords": rows}
-    return to_json({**members, "tightBounds": False}) if members else None
+    return exact_json({**members, "tightBounds": False}) if members else None
 
 
 def _columns(content: Mapping[str, Any]) -> frozenset[str]:

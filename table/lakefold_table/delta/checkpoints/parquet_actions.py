@@ -6,7 +6,6 @@ Arrow is loaded when the first such file is read: what opens no checkpoint start
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,7 +22,7 @@ from lakefold_table.delta.checkpoints.statistics_columns import (
     arrow_column,
     column_type,
 )
-from lakefold_table.delta.json_text import to_json
+from lakefold_table.delta.json_text import exact_json
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -420,7 +419,7 @@ def _stats_text(parsed: dict[str, Any]) -> str:
 
     A table with `delta.checkpoint.writeStatsAsJson` = false has them in columns alone (Delta fact 4.2).
     """
-    return to_json(_stats_member(parsed))
+    return exact_json(_stats_member(parsed))
 
 
 def _stats_member(content: Any) -> Any:  # noqa: ANN401 - any value of a column
@@ -433,8 +432,6 @@ def _stats_member(content: Any) -> Any:  # noqa: ANN401 - any value of a column
             return text if content.tzinfo is None else f"{text}Z"
         case dt.date():
             return content.isoformat()
-        case Decimal():
-            return float(content)
         case float():
             return content if content - content == 0 else None
         case bytes():

@@ -105,7 +105,8 @@ def column_type(column: TypedColumn) -> Any:  # noqa: ANN401 - an Arrow type
 def arrow_column(column: TypedColumn, files: Sequence[AddFile]) -> Any:  # noqa: ANN401 - an Arrow array
     """Returns a column of the form for some files."""
     if column.name == PARSED:
-        return _array(column, [None if file.stats is None else statistics_members(file) for file in files])
+        statistics = (None if file.stats is None else statistics_members(file, exact=True) for file in files)
+        return _array(column, list(statistics))
     kinds = {each.name: each.kind for each in column.fields}
     return _array(
         column,
@@ -179,19 +180,19 @@ def _value(content: Any, kind: str) -> Any:  # noqa: ANN401 - a value of JSON, a
         case int() | float() if kind in BITS:
             bound = 1 << (BITS[kind] - 1)
             return content if is_long(content) and -bound <= content < bound else None
-        case int() | float() if kind in _LARGEST:
-            return float(content) if abs(content) <= _LARGEST[kind] else None
-        case int() | float():
-            number = Decimal(repr(content))
-            exact = isinstance(content, int) or len(number.as_tuple().digits) <= _EXACT_DIGITS
-            return value_of(f"{number:f}", kind) if exact and decimal_digits(kind) is not None else None
+        case int() | float() | Decimal() if kind in _LARGEST:
+            return float(content) if -_LARGEST[kind] <= content <= _LARGEST[kind] else None
+        case int() | float() | Decimal():
+            number = Decimal(repr(content)) if isinstance(content, float) else Decimal(content)
+            exact = not isinstance(content, float) or len(number.as_tuple().digits) <= _EXACT_DIGITS
+            return value_of(str(number), kind) if exact and decimal_digits(kind) is not None else None
         case str() if kind == "string":
             return content
         case str() if kind in _LARGEST:
             return _NO_NUMBERS.get(content)
         case str() if kind in _TIMES:
             return _time(content, kind)
-        case Decimal() | bytes() | dt.date():
+        case bytes() | dt.date():
             return content
         case _:
             return None
