@@ -19,13 +19,17 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.branches import located_in, open_branch
 from lakefold_committer.tables.rebinding import Moved, publish_move
 from lakefold_log.read.file_log import FileLog, framed
-from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
+from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN, head_line, own_head
+from lakefold_table.delta.json_text import MOST_BYTES
 from lakefold_table.delta.snapshot.snapshot import APPS
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed, Duplicate, Invalid
-from lakefold_table.errors import StopError, VersionExpiredError
+from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
+from lakefold_table.format import CommitMetadata
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.marks import MARK, MARKS_IN_DOMAIN, RULES, Rebinding, RebindReason
+from lakefold_table.marks.record import RECORD, VERSION
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import (
@@ -273,3 +277,12 @@ def test_a_version_is_folded_again_unless_older_rules_made_it(
         0
     ] != Committed(2)
     assert any("domainMetadata" in action for action in commit_of(table, 2))
+
+
+def test_the_head_of_a_large_group_is_read_although_no_other_line_may_be_as_long() -> None:
+    """It has the answers to all entries of the group, of which a setting allows any number."""
+    head = CommitMetadata({}, {VERSION: "1", RECORD: "x" * MOST_BYTES}, "uuid", 1)
+    line = head_line(head, {"operation": "WRITE"})
+    assert own_head(parse_actions(line), 1) == head
+    with pytest.raises(DamagedError, match="more than the 8388608 that are read"):
+        list(parse_actions(line.replace(b"lakefoldLength", b"lakefoldlength")))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from lakefold_table.delta.actions.fields import members_of, read_fields
 from lakefold_table.delta.actions.file_lines import STARTS, files_in
 from lakefold_table.delta.actions.table_actions import BY_NAME, Action, UnknownAction
-from lakefold_table.delta.json_text import parse_object, to_json, type_name
+from lakefold_table.delta.commit_head import head_length
+from lakefold_table.delta.json_text import MOST_BYTES, parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def parse_actions(data: bytes, where: str = "") -> Iterator[Action]:
                 yield action
             elif line.strip():
                 at = f"{where} line {number}".lstrip()
-                yield from actions_of(parse_object(line, at), at)
+                # A committer's own first line has the answers to a group of any size.
+                most = max(MOST_BYTES, head_length(line))
+                yield from actions_of(parse_object(line, at, most), at)
 
 
 def actions_of(members: Mapping[str, Any], where: str) -> Iterator[Action]:
