@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_maintenance.planning.fragments import FragmentFigures, coverages_of
-from lakefold_maintenance.planning.plan import RewriteTask, classes_of, plan, weights_of
+from lakefold_maintenance.planning.plan import MOST_JOINED, RewriteTask, classes_of, plan, weights_of
 from lakefold_maintenance.planning.policy import MaintenancePolicy
 
 POLICY = MaintenancePolicy(target_rows=1000, target_bytes=10_000, growth=4)
@@ -127,6 +127,15 @@ def test_deleted_rows_are_removed_from_a_large_fragment() -> None:
 def test_a_run_is_divided_where_the_target_is_reached() -> None:
     tasks = plan(figures(same(25, 100)), POLICY, full=True)
     assert [len(task.fragment_ids) for task in tasks] == [10, 10, 5]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_very_many_tiny_fragments_are_joined_in_several_tasks(*, full: bool) -> None:
+    """A single proposal would be too large for a committer, and the table could never be compacted."""
+    count = 3 * MOST_JOINED + 1
+    tasks = plan(figures([(1, 0, 700, 0)] * count), MaintenancePolicy(), full=full)
+    assert [len(task.fragment_ids) for task in tasks] == [MOST_JOINED] * 3
+    assert {*range(1, 3 * count - 2, 3)} == set(chain.from_iterable(task.fragment_ids for task in tasks))
 
 
 def test_coverages_distinguish_any_number_of_indices() -> None:

@@ -8,7 +8,8 @@ each class between its first fragment and the target: about log(target / first s
 
 Fragments are adjacent if no other is between them in the table. Fragments that are covered by different
 indices are not joined, as in Lance's own compaction (Lance fact 10.3). A fragment of which many rows are
-deleted is rewritten alone if it can't be joined.
+deleted is rewritten alone if it can't be joined. Of very many tiny fragments only some are joined at once
+(`MOST_JOINED`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 SMALLEST_CLASS = 62
 """The class of fragments without live rows, and the smallest one."""
+
+MOST_JOINED = 4096
+"""How many fragments a task joins at most. Its proposal names all of them: of a Delta table 64,000 would take
+more memory than committers have for one, and the line that says where their rows went may have 8 MB."""
 
 ROUNDING = 1e-9
 """Sums of weights may be off by this much: ten tenths are less than 1."""
@@ -154,13 +159,14 @@ def _sums(column: NDArray[np.int64] | NDArray[np.float64]) -> list[Any]:
 
 
 def _parts(sums: Sequence[float], begin: int, end: int, least: float) -> Iterator[tuple[int, int]]:
-    """Yields the parts into which a run is divided: each ends as soon as it has reached the target.
+    """Yields the parts into which a run is divided: each ends once it has reached the target, or is full.
 
     `sums`: those of the first n weights, for each n. The rest behind the last part is left out if it has less
     than `least`, or is a single fragment.
     """
     while begin < end:
-        last = min(bisect_left(sums, sums[begin] + 1.0 - ROUNDING, begin + 1, end), end)
+        most = min(begin + MOST_JOINED, end)
+        last = min(bisect_left(sums, sums[begin] + 1.0 - ROUNDING, begin + 1, most), most)
         if last - begin > 1 and sums[last] - sums[begin] >= least:
             yield begin, last
         begin = last
