@@ -201,6 +201,16 @@ def test_an_action_of_many_megabytes_is_invalid(attacked: Attacked) -> None:
     assert "more than" in attacked.refused(add("b.parquet", stats="x" * MOST_BYTES))
 
 
+def test_an_action_that_gets_many_megabytes_when_it_is_written_again_is_invalid(attacked: Attacked) -> None:
+    """1e15 is 1000000000000000.0 then."""
+    file = json.dumps(data_file(attacked.table.path, "b.parquet", 2))
+    numbers = ",".join(["1e15"] * (MOST_BYTES // 18))
+    (result,) = attacked.fold(f'{file[:-2]}, "extra": [{numbers}]}}}}\n'.encode())
+    assert isinstance(result, Invalid)
+    assert "an action would have" in result.message
+    assert attacked.rows() == [1]
+
+
 def test_statistics_that_are_hostile_are_invalid(attacked: Attacked) -> None:
     deep = "[" * 900 + "]" * 900
     numbers = (deep, "-1", "1e999", "1.5", "1.0", "true", '"1"', "9" * 30)

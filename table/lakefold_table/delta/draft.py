@@ -30,6 +30,7 @@ from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.proposed_files import (
     TableFiles,
     files_fault,
+    length_fault,
     reads_fault,
     stored_fault,
     vectors_fault,
@@ -158,7 +159,8 @@ class DeltaDraft:
         files = TableFiles(entry.envelope.table, self._files.file, self._rules_after(proposal))
         tombstones = {} if self._snapshot is None else self._snapshot.tombstones
         refused = (
-            files_fault(committed, files)
+            length_fault(committed)
+            or files_fault(committed, files)
             or vectors_fault(proposal, files, tombstones)
             or stored_fault(proposal, self._fetched)
             or self._without_ids(committed)

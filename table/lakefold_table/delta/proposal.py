@@ -71,7 +71,7 @@ class DeltaTableProposal:
     changed since the version that it was built on; if they can't, `unmerged` names what both changed.
     `kept_ids`: whether it says that all rows which it moves keep their row ids, None if it says nothing.
     `user_metadata`: a text that its commit records, None without one. `rows_copied`: how many
-    rows of files that it removes are in files that it adds, as it says.
+    rows of files that it removes are in files that it adds, as it says. `size`: of its actions in bytes.
     """
 
     based_on: int | None
@@ -103,6 +103,7 @@ class DeltaTableProposal:
     kept_ids: bool | None = None
     user_metadata: str | None = None
     rows_copied: int = 0
+    size: int = 0
 
     @property
     def format(self) -> str:
@@ -241,6 +242,7 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         kept_ids=_kept_ids(actions),
         user_metadata=_user_metadata(actions),
         rows_copied=sum(action.rows_copied for action in actions if isinstance(action, CommitInfo)),
+        size=len(message.actions),
     )
 
 

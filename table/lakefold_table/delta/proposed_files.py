@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lakefold_table.delta.actions.lines import line_of
 from lakefold_table.delta.actions.paths import other_spellings
+from lakefold_table.delta.json_text import MOST_BYTES
 from lakefold_table.delta.record_counts import record_count, statistics_of
 from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.table_features.clustering import lacking_statistics
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
+    from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.delta.commit_files import CommitFiles
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
     from lakefold_table.delta.proposal import DeltaTableProposal
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 
     Present = Callable[[str], AddFile | None]
 
+_MOST_LONGER = 8
+"""How many times longer than a proposal one of its actions may be in a commit."""
+_MORE = 1024
+"""How many bytes a committer adds to an action at most, such as times and row ids."""
 _ONCE = "name each data file once"
 _SAME = "copy the file's action from the log, and change its deletion vector or its statistics alone"
 
@@ -68,6 +75,24 @@ def files_fault(proposal: DeltaTableProposal, files: TableFiles) -> Invalid | No
         if fault is not None:
             return Invalid(*fault)
     return _spelling_fault(proposal, files) or _moved_rows_fault(proposal, present)
+
+
+def length_fault(proposal: DeltaTableProposal) -> Invalid | None:
+    """Returns which action of a proposal would be too long in a commit to be read again, or None.
+
+    Written again, as `1e15` is 1000000000000000.0, or with what others did to its rows, it may be longer.
+    """
+    if proposal.size <= MOST_BYTES // _MOST_LONGER:
+        return None
+    actions: list[Action] = [*proposal.adds, *proposal.removes, *proposal.changes]
+    actions += [*proposal.apps, *proposal.domains]
+    actions += [each for each in (proposal.metadata, proposal.protocol) if each is not None]
+    for action in actions:
+        length = len(line_of(action).encode()) + _MORE
+        if length > MOST_BYTES:
+            message = f"an action would have {length} bytes in a commit, {MOST_BYTES} are read"
+            return Invalid(message, "store less in one action")
+    return None
 
 
 def reads_fault(
