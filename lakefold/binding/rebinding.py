@@ -102,7 +102,7 @@ class Cluster:
         if bound is None:
             return
         topics = replace(self.topics, transactions=bound.topic or self.topics.transactions)
-        lookup = Lookup(self.kafka, topics, uri, bound.log.partition, timeout_s=QUESTION_S)
+        lookup = Lookup(self.kafka, topics, uri, bound.log.partition, branch=branch, timeout_s=QUESTION_S)
         if lookup.log != bound.log:
             raise PreconditionError(
                 f"the table is bound to {bound.log}, but the brokers have {lookup.log}, so it is unknown "
@@ -111,7 +111,9 @@ class Cluster:
                 hint="name the brokers that have the old log, or give up its entries by --unanswered",
             )
         first = max(lookup.status(self.group).next_offset, bound.offset + 1)
-        waiting = lookup.newest_entry(lambda entry: entry.envelope.branch == branch, from_offset=first)
+        waiting = lookup.newest_entry(
+            lambda entry: root_of(entry.envelope.table, entry.envelope.branch) == table.uri, from_offset=first
+        )
         if waiting is not None:
             raise PreconditionError(
                 f"the entry {waiting.position} waits for this table, and perhaps others before it",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from lakefold.proposals.entry_comparison import compare, differ
 from lakefold_log.read.lookup import Lookup, PartitionStatus
+from lakefold_table.branch_names import names_of, root_of
 from lakefold_table.entry import Committed, Duplicate, Entry, Outcome
 from lakefold_table.errors import InvalidError
 from lakefold_table.position import LogId, Position
@@ -67,12 +68,19 @@ def _lookup(explanation: Explanation, brokers: Brokers, position: Position | Non
 
     Returns None, and records that, if the brokers no longer have this log.
     """
-    topics, partition = brokers.topics, None
+    topics, partition, branch = brokers.topics, None, explanation.branch
     if position is not None:
         partition = position.log.partition
         topics = replace(topics, transactions=position.topic or topics.transactions)
     try:
-        lookup = Lookup(brokers.kafka, topics, explanation.table, partition, timeout_s=brokers.timeout_s)
+        lookup = Lookup(
+            brokers.kafka,
+            topics,
+            explanation.table,
+            partition,
+            branch=branch,
+            timeout_s=brokers.timeout_s,
+        )
     except InvalidError as error:
         if position is None:
             raise
@@ -143,11 +151,15 @@ class _Partition:
         if proposal is not None:
             self.explanation.proposal, self.explanation.status = proposal, self.status
 
+    def _is_of_branch(self, table: str, branch: str) -> bool:
+        """Returns whether an entry or outcome that names this table and branch is for the branch."""
+        return root_of(table, branch) == root_of(self.explanation.table, self.explanation.branch)
+
     def _search_outcomes(self) -> None:
         explanation, partition = self.explanation, self.lookup.outcomes_where
 
         def matches(outcome: Outcome) -> bool:
-            if explanation.sought.offset is None and outcome.branch != explanation.branch:
+            if explanation.sought.offset is None and not self._is_of_branch(outcome.table, outcome.branch):
                 return False
             if explanation.sought.offset is not None and differ(outcome, explanation.proposal):
                 # It is the outcome of an entry that the log has lost since.
@@ -173,7 +185,7 @@ class _Partition:
         )
 
         def matches(entry: Entry) -> bool:
-            if entry.envelope.branch != explanation.branch:
+            if not self._is_of_branch(entry.envelope.table, entry.envelope.branch):
                 return False
             if sought.batch_id is None:
                 return entry.uuid == sought.uuid
@@ -189,7 +201,7 @@ class _Partition:
             explanation.looked_at.append(f"{position}, which the log doesn't contain")
             return None
         table = entry.envelope.table if isinstance(entry, Entry) else entry.table
-        if table == explanation.table:
+        if table in names_of(explanation.table, explanation.branch):
             explanation.looked_at.append(position)
             return entry
         explanation.looked_at.append(f"{position}, which is for {table or 'no table'}")

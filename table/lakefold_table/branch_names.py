@@ -23,6 +23,14 @@ def root_of(uri: str, branch: str) -> str:
     return below(uri, branch_root(branch)) if branch else uri
 
 
+def names_of(uri: str, branch: str) -> frozenset[str]:
+    """Returns the names of tables that entries for a branch have: that of the main branch, `uri`, or its own.
+
+    Writers that open a branch by its own root name that as the table, and no branch.
+    """
+    return frozenset((uri, root_of(uri, branch)))
+
+
 def check_branch_name(name: str) -> None:
     """Raises `InvalidError` for a name that no branch can have (Lance fact 1.7)."""
     check_text("a branch", name)

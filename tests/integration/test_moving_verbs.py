@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,20 @@ import lance
 import pytest
 
 from lakefold.cli import run
+from lakefold_log.read.news import VersionNews
+from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_maintenance.scheduling.waiting import read_waiting
+from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import RebindReason
+from lakefold_table.uri import canonical
+from tests import proposals
 from tests.folding import append
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in, rows
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -263,6 +270,29 @@ def test_branches_move_with_their_table(stage: Stage, verbs: Verbs) -> None:
     verbs("detach")
     verbs("drop", "--yes")
     assert not stage.path.exists()
+
+
+def test_what_waits_for_a_branch_by_the_name_of_its_folder_is_known(stage: Stage, verbs: Verbs) -> None:
+    """A branch is written to by that name: `detach`, `explain`, clean-ups and readers know its entries."""
+    stage.begin(1)
+    folder = stage.path / "tree" / "b"
+    lance.dataset(str(stage.path)).create_branch("b")
+    first = proposals.append(canonical(folder), rows([2]), 2, "app", 2)
+    with closing(VersionNews(stage.own.config, stage.own.topics, stage.uri, branch="b", partition=0)) as news:
+        stage.send(first)
+        stage.fold()
+        until(lambda: news.wait(1) == 3, "the news", seconds=20)
+    stage.send(proposals.append(canonical(folder), rows([3]), 3, "app", 3))
+    survey = Surveyor(open_source(str(folder), None)).survey()
+    waiting = read_waiting(survey, stage.own.config, stage.own.topics, stage.own.group)
+    assert (waiting.count, waiting.oldest_read) == (1, 3)
+    (document,) = verbs("explain", "app:3", "--branch", "b")
+    assert (document["state"], document["before_it"]) == ("waiting", 0)
+    assert "0@3 waits for this table" in verbs.refused("detach")
+    verbs("detach", "--unanswered")
+    assert stage.fold() == {"invalid": 1}
+    (document,) = verbs("explain", "app:3", "--branch", "b")
+    assert document["state"] == "invalid"
 
 
 def test_only_the_branches_that_were_restored_are_accepted(stage: Stage, verbs: Verbs) -> None:

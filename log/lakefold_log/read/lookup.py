@@ -23,6 +23,7 @@ from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
+from lakefold_table.branch_names import names_of
 from lakefold_table.entry import Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError
 from lakefold_table.position import LogId, Position
@@ -71,14 +72,23 @@ class PartitionStatus:
 class Lookup:
     """Queries about a table's partition: `partition` of its marks, or (None) that to which it is hashed.
 
-    `timeout_s` is the time limit of each search. Raises `MissingTopicError` if the topic does not exist,
-    `RetryError` if no broker answers.
+    `branch`: the branch that is asked about, whose entries may name its own root as their table. `timeout_s`
+    is the time limit of each search. Raises `MissingTopicError` if the topic does not exist, `RetryError` if
+    no broker answers.
     """
 
     def __init__(
-        self, config: KafkaConfig, topics: Topics, table: str, partition: int | None, *, timeout_s: float
+        self,
+        config: KafkaConfig,
+        topics: Topics,
+        table: str,
+        partition: int | None,
+        *,
+        branch: str = "",
+        timeout_s: float,
     ) -> None:
         self.table = table
+        self._keys = frozenset(name.encode() for name in names_of(table, branch))
         self._topics = topics
         self._timeout_s = timeout_s
         self.admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
@@ -154,7 +164,7 @@ class Lookup:
         """
         topic = self._topics.transactions
         for message in self._back(topic, self.log, from_offset):
-            entry = self._decoded(message) if message.key == self.table.encode() else None
+            entry = self._decoded(message) if message.key in self._keys else None
             if isinstance(entry, Entry) and matches(entry):
                 return entry
         return None
@@ -170,7 +180,7 @@ class Lookup:
         strangers = ForeignOutcomes(self.outcomes_where, trust)
         outcomes: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
-            outcome = strangers.parse(message) if message.key == self.table.encode() else None
+            outcome = strangers.parse(message) if message.key in self._keys else None
             if outcome is not None and matches(outcome):
                 outcomes.append((message.offset, outcome))
                 if not isinstance(outcome.result, Duplicate):

@@ -15,6 +15,7 @@ from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_protos.lakefold import log_pb2
+from lakefold_table.branch_names import names_of, root_of
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.outcome_messages import outcome_value
@@ -46,7 +47,8 @@ class VersionNews:
         partition = home_of(table, partition, describe(admin, topics.transactions).partitions)
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
-        self._key, self._branch = table.encode(), branch
+        self._root = root_of(table, branch)
+        self._keys = frozenset(name.encode() for name in names_of(table, branch))
         # What is reported counts once the table is read, so the report need not be committed.
         self._reader = PartitionReader(admin, topics.outcomes, log, end, isolation="read_uncommitted")
 
@@ -74,12 +76,12 @@ class VersionNews:
 
     def _version(self, message: Message) -> int:
         """Returns the version of this branch that a message reports, else 0."""
-        if message.key != self._key:
+        if message.key not in self._keys:
             return 0
         try:
             outcome = outcome_value(log_pb2.Outcome.FromString(message.value))
         except (DecodeError, DamagedError):
             # A message of another program in this topic: it wakes no reader.
             return 0
-        result = outcome.result if outcome.branch == self._branch else None
+        result = outcome.result if root_of(outcome.table, outcome.branch) == self._root else None
         return result.version if isinstance(result, Committed) else 0

@@ -25,7 +25,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.allocation import check_allocated
 from lakefold_table.app_removal import FORGET_APP
 from lakefold_table.branch_deletion import DELETE_BRANCH
-from lakefold_table.branch_names import MAIN
+from lakefold_table.branch_names import MAIN, names_of
 from lakefold_table.errors import RetryError
 from lakefold_table.tag_proposal import TAG
 
@@ -71,7 +71,7 @@ def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group:
     status = lookup.status(group)
     if status.next_offset >= status.end:
         return WaitingProposals()
-    key = survey.table.encode()
+    keys = [name.encode() for name in names_of(survey.table, survey.branch)]
     with PartitionReader(lookup.admin, topics.transactions, status.log, status.next_offset) as reader:
         # The reader fetches messages already while it is read which of them are answered.
         done: set[int] = set()
@@ -86,8 +86,8 @@ def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group:
                     text = f"what waits in the log was not read within {TIMEOUT_S:g} s: {reader.last_error}"
                     raise RetryError(text, where=f"{topics.transactions}/{status.log.partition}")
                 for message in reader.poll(_BATCH, _POLL_S):
-                    if message.key == key and message.offset < status.end and message.offset not in done:
-                        yield from _decoded(message.value)
+                    if message.key in keys and message.offset < status.end and message.offset not in done:
+                        yield from _decoded(message.value, survey)
 
         return waiting_of(envelopes(), survey.branch)
 
@@ -123,10 +123,16 @@ def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
     )
 
 
-def _decoded(data: bytes) -> list[Envelope]:
-    """Returns the envelope, or nothing if the message is none: it will be answered Invalid."""
+def _decoded(data: bytes, survey: TableSurvey) -> list[Envelope]:
+    """Returns the envelope, or nothing if the message is none: it will be answered Invalid.
+
+    One that names the root of the survey's branch as its table is returned as if it named the branch.
+    """
     try:
-        return [Envelope.FromString(data) if len(data) <= SMALL else parsed(data)]
+        envelope = Envelope.FromString(data) if len(data) <= SMALL else parsed(data)
     except DecodeError as error:
         check_allocated(error)
         return []
+    if envelope.table != survey.table:
+        envelope.branch = survey.branch
+    return [envelope]
