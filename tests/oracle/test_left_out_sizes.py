@@ -119,6 +119,26 @@ def test_a_large_append(table: Path) -> None:
     check_sized(both.ours)
 
 
+def test_the_files_of_each_large_append_that_share_a_version_are_checked(table: Path) -> None:
+    """Only the first of them is kept encoded."""
+    envelopes = [proposal(table, 2) for _ in range(3)]
+    for number, envelope in enumerate(envelopes):
+        envelope.lance.uuid = str(number)
+    (table / "data" / envelopes[1].lance.append.fragments[1].files[0].path).unlink()
+    group = [packed(entry) for entry in entries(envelopes, 0)]
+    first, second, third = (outcome.result for outcome in owned(table).fold(group).outcomes)
+    assert isinstance(second, Invalid)
+    assert "is missing" in second.message
+    assert isinstance(first, Committed)
+    assert isinstance(third, Committed)
+    assert first.version == third.version
+    check_sized(table)
+    storage = LocalStorage(table)
+    versions = Versions(storage, FORMAT.folder, FORMAT.detect)
+    replays = list(replay(versions, Listed(group), storage.uri, first.version))
+    assert [each.verdict for each in replays] == [Verdict.SAME]
+
+
 def check_sized(table: Path) -> None:
     for fragment in version_of(table).manifest.fragments:
         for file in fragment.files:

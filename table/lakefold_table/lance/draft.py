@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.conflicts import Footprint
+    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.plain import Plain
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
@@ -106,7 +107,9 @@ class LanceDraft:
             accepted = self._add_plain(entry, proposal.plain)
             if accepted is not None:
                 return accepted
+        self._table.sizes = self._table.fetched.sizes
         if proposal.packed is not None and self._transactions:
+            self._table.sizes = _with_listed(self._table.fetched, entry, proposal.packed)
             proposal = proposal.whole()
         envelope = proposal.envelope
         kind = kind_of(envelope.lance)
@@ -501,3 +504,12 @@ def _too_old(read: int, state: LanceState) -> Conflict | None:
         "build it again on the newest",
         other_version=state.version,
     )
+
+
+def _with_listed(fetched: Fetched, entry: Entry, packed: Packed) -> Mapping[str, int | None]:
+    """Returns the sizes that were fetched, with those of the entry's files, which were listed in portions."""
+    listed = fetched.listed.get(entry.position)
+    if listed is None:
+        return fetched.sizes
+    sizes = zip(chain.from_iterable(packed.paths()), listed, strict=True)
+    return {**fetched.sizes, **{path: None if size < 0 else size for path, size in sizes}}

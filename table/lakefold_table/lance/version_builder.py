@@ -54,11 +54,12 @@ class VersionBuilder:
     before the version is published, by path. `keeps_files_apart`: whether it is a fault if two fragments have
     the same data file. `records_row_order`: whether a Rewrite states in its transaction that it keeps the
     order of its rows, as it does since rules 6. `retires_reuse`: whether an outdated fragment-reuse index is
-    taken away, as it is since rules 10.
+    taken away, as it is since rules 10. `sizes`: those of the files that the next entry adds, as fetched.
     """
 
     def __init__(self, state: LanceState | None, fetched: Fetched) -> None:
         self.fetched = fetched
+        self.sizes = fetched.sizes
         self.head = Manifest() if state is None else state.head
         self.version = 1 if state is None else state.version + 1
         self.keeps_files_apart = True
@@ -213,7 +214,7 @@ class VersionBuilder:
         for fragment in fragments:
             remaining = without_dropped_fields(fragment, dropped)
             fault = new_fragment_fault(remaining, columns or self.columns, bases) or file_fault(
-                fragment, self.fetched.sizes
+                fragment, self.sizes
             )
             if fault is not None:
                 return fault
@@ -370,7 +371,7 @@ class VersionBuilder:
     def _add(self, fragments: Sequence[DataFragment]) -> tuple[int, int, int]:
         prefixes = self._prefixes
         unsized = [fragment.SerializeToString(deterministic=True) for fragment in fragments]
-        held, encoded = with_sizes(fragments, self.fetched.sizes), unsized
+        held, encoded = with_sizes(fragments, self.sizes), unsized
         if held is not fragments:
             encoded = [fragment.SerializeToString(deterministic=True) for fragment in held]
         numbered = self.numbering.number(held, encoded, self.version)
