@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
@@ -23,6 +24,7 @@ from lakefold_table.storage.local import LocalStorage
 from tests.delta_logs.actions import LISTED, add, data_file, metadata, remove, text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROWS = pa.table(
@@ -204,6 +206,45 @@ def test_a_filter_that_can_not_be_answered_is_named(tmp_path: Path, where: str, 
     write_deltalake(tmp_path, ROWS)
     with pytest.raises(lakefold.InvalidError, match=re.escape(says)):
         lakefold.open(tmp_path).to_arrow(filter=where)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("id", r"'id' is one text \(give a list: \['id'\]\)"),
+        (b"id", "105 is not a name"),
+        ([1], "1 is not a name"),
+        (5, "5 is not a list of names"),
+        (iter(["id"]), "is not a list of names"),
+    ],
+)
+def test_columns_that_are_no_list_of_names_are_refused_at_each_door(
+    tmp_path: Path, given: object, says: str
+) -> None:
+    write_deltalake(tmp_path, pa.table({"i": [1], "d": [2], "id": [3]}))
+    table, change = lakefold.open(tmp_path), next(lakefold.tail(tmp_path, start="earliest"))
+    columns: Any = given
+    doors: list[Callable[[], object]] = [
+        lambda: table.to_arrow(columns),
+        lambda: table.to_arrow(columns, "id = 3"),
+        lambda: table.take([0], columns),
+        lambda: lakefold.changes(tmp_path, -1, columns=columns),
+        lambda: change.inserted(columns),
+        lambda: change.feed(columns),
+    ]
+    for door in doors:
+        with pytest.raises(lakefold.InvalidError, match=says):
+            door()
+
+
+@pytest.mark.parametrize("given", [5, b"id = 1", ["id"], pc.field("id") > 7])
+def test_a_filter_that_is_no_text_is_refused(tmp_path: Path, given: object) -> None:
+    write_deltalake(tmp_path, ROWS)
+    table = lakefold.open(tmp_path)
+    where: Any = given
+    for door in (lambda: table.to_arrow(filter=where), lambda: table.count_rows(where)):
+        with pytest.raises(lakefold.InvalidError, match=r"filter: .* is not a filter of a Delta table"):
+            door()
 
 
 def mapped_table(root: Path, mode: str) -> None:

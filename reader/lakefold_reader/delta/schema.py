@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakefold_reader.format.column_lists import check_list
 from lakefold_table.delta.json_text import parse_object
 from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME
 from lakefold_table.delta.table_features.metadata_rules import MAPPING_MODE
@@ -102,6 +103,7 @@ class DeltaSchema:
         """See `Schema.chosen`. A field of a struct is named by its path (`place.city`)."""
         if names is None:
             return self
+        check_list(names)
         columns = []
         for name in names:
             column = column_named(self.columns, name)

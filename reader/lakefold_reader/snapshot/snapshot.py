@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
+from lakefold_reader.format.column_lists import check_list
 from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Missing, Root, RowRange
 from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.versions.as_of import version_as_of
@@ -265,6 +266,7 @@ class Table:
             _count("offset", offset),
             _count("batch_size", batch_size, least=1, most=2**32 - 1),
         )
+        check_list(columns)
         return self._snapshot.reader(columns, filter, part)
 
     def to_arrow(
@@ -315,6 +317,7 @@ class Table:
         Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
         `missing` is "skip"; else as `to_arrow`.
         """
+        check_list(columns)
         return self._snapshot.take(row_ids, columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:

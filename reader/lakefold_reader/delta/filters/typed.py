@@ -65,8 +65,11 @@ _HINT: Final = (
 )
 
 
-def typed(text: str, columns: Sequence[DeltaColumn]) -> tuple[Node, list[DeltaColumn]]:
+def typed(text: object, columns: Sequence[DeltaColumn]) -> tuple[Node, list[DeltaColumn]]:
     """Returns a filter, and the columns that it needs. Raises `InvalidError`."""
+    if not isinstance(text, str):
+        message = f"{text!r} is not a filter of a Delta table"
+        raise InvalidError(message, where="filter", hint="give SQL, as 'id > 7'")
     if len(text) > MOST_TEXT:
         raise InvalidError(f"the filter has more than {MOST_TEXT} characters", where="filter")
     typing = _Typing(columns)

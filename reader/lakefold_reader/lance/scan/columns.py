@@ -6,11 +6,11 @@ file are found by the ids that the version's fragment lists, never by name (Lanc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lakefold_reader.format.column_lists import check_list
 from lakefold_reader.lance.versions import head_of
 from lakefold_table.errors import DamagedError, InvalidError, OptionName
 from lakefold_table.lance.schemas.data_files import V2_0, V2_3, FileVersion, expected_file_fields, means_true
@@ -25,6 +25,8 @@ from lakefold_table.lance.schemas.schema import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     import pyarrow as pa
 
     from lakefold_protos.lance.file_pb2 import Field
@@ -80,25 +82,6 @@ class TableSchema:
             raise InvalidError(message, where=OptionName("columns"), hint=f"it has {', '.join(columns)}")
         fields = tuple(field for name in dict.fromkeys(names) for field in columns[name].fields)
         return TableSchema(fields, self.metadata)
-
-
-def check_list(names: Sequence[str] | None) -> None:
-    """Raises `InvalidError` if this is not a list of names. A text would count as a list of characters."""
-    if names is None:
-        return
-    if isinstance(names, str):
-        raise InvalidError(
-            f"{names!r} is one text", where=OptionName("columns"), hint=f"give a list: [{names!r}]"
-        )
-    if not isinstance(names, Collection):
-        raise InvalidError(
-            f"{names!r} is not a list of names", where=OptionName("columns"), hint="give a list of texts"
-        )
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidError(
-                f"{name!r} is not a name", where=OptionName("columns"), hint="give a list of texts"
-            )
 
 
 @dataclass(frozen=True, slots=True)

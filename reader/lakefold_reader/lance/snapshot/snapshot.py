@@ -18,7 +18,7 @@ from lakefold_reader.format.snapshots import (
 )
 from lakefold_reader.lance.feed.sides import deleted_rows
 from lakefold_reader.lance.read_errors import explained, guarded
-from lakefold_reader.lance.scan.columns import TableSchema, check_list, schema_of
+from lakefold_reader.lance.scan.columns import TableSchema, schema_of
 from lakefold_reader.lance.snapshot.indices import field_paths, indices_of
 from lakefold_table.bitmaps import Bitmap, numbers_of
 from lakefold_table.lance.manifests.features import bits_of, meaning
@@ -129,7 +129,6 @@ class LanceSnapshot:
         """See `Snapshot.reader`."""
         import pyarrow as pa
 
-        check_list(columns)
         with explained(self._source, self.state.version):
             reader = self._dataset.reader(columns, where, part=part)
         batches = guarded(self._source, self.state.version, reader)
@@ -137,7 +136,6 @@ class LanceSnapshot:
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """See `Snapshot.take`."""
-        check_list(columns)
         with explained(self._source, self.state.version):
             return self._row_take.rows(row_ids_of(row_ids), columns, missing)
 
