@@ -163,6 +163,25 @@ def test_statistics_have_32_columns_and_no_bounds_that_json_lacks(tmp_path: Path
     assert stats["nullCount"].keys() - stats["minValues"].keys() == {"c3", "c4"}
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("values", [[0.0, -0.0], [-0.0, 0.0], [-0.0], [0.0, 1.0], [-1.0, -0.0]], ids=str)
+def test_delta_rs_finds_each_zero_by_the_bounds(
+    tmp_path: Path, values: list[float], kind: pa.DataType
+) -> None:
+    rows = pa.table({"x": pa.array(values, kind)})
+    table, theirs = Written(tmp_path / "t"), str(tmp_path / "theirs")
+    table.create(rows.schema)
+    table.append(rows)
+    write_deltalake(theirs, rows)
+    tables = [DeltaTable(path) for path in (str(table.path), theirs)]
+    for where in ("x = 0.0", "x = -0.0", "x >= 0.0", "x <= -0.0"):
+        query = f"select x from t where {where}"  # noqa: S608 - the conditions of this test
+        own, other = (
+            str(pa.table(QueryBuilder().register("t", each).execute(query))["x"]) for each in tables
+        )
+        assert own == other, where
+
+
 @pytest.mark.parametrize(
     ("value", "bound"),
     [("a" * 32, "a" * 32), ("a" * 33, "a" * 31 + "b"), ("a" * 31 + "\U0010ffff" * 2, "a" * 30 + "b")],

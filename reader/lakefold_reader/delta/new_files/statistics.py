@@ -203,6 +203,9 @@ def _plain(bound: Any, *, up: bool) -> Any:  # noqa: ANN401 - a value of a colum
             return bound.isoformat()
         case Decimal():
             return _number(bound)
+        case 0.0 if isinstance(bound, float):
+            # Clients that order floats by their bits, as DataFusion, have -0.0 below 0.0; rows may have both.
+            return 0.0 if up else -0.0
         case float():
             return bound if math.isfinite(bound) else None
         case _:
