@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from tests.delta_logs.actions import (
     text,
     txn,
 )
+from tests.delta_merging import DeltaFolding
 from tests.unit.test_delta_format import SECOND_ID, Table
 
 if TYPE_CHECKING:
@@ -256,6 +258,37 @@ def test_commits_that_were_cleaned_up_end_a_tail(tmp_path: Path) -> None:
         lakefold.changes(tmp_path, 1).read_all()
     first, second = lakefold.tail(tmp_path, "earliest")
     assert (first.version, first.rows, second.inserted()["x"].to_pylist()) == (4, 5, [5])
+
+
+def test_a_reader_goes_on_with_another_client_s_commit_if_the_one_it_saw_was_cleaned_up(
+    tmp_path: Path,
+) -> None:
+    rows, path = pa.table({"id": [1, 2]}), tmp_path / "t"
+    table = DeltaFolding(path)
+    table.create(rows.schema, {}, (), ("appendOnly", "invariants", "domainMetadata"))
+    table.append(rows)
+    begun = lakefold.tail(path, start="earliest")
+    seen = [change.cursor for change in begun][-1]
+    assert (seen.version, bool(seen.table_id)) == (1, True)
+    (path / "more.parquet").write_bytes(next(path.glob("*.parquet")).read_bytes())
+    commit(path, 2, add("more.parquet", size=(path / "more.parquet").stat().st_size))
+    table.append(rows)
+    clean_log_before(path, 2)
+    assert [change.version for change in lakefold.tail(path, start=str(seen))] == [2, 3]
+    # One that was made anew by another client has no marks.
+    shutil.rmtree(path)
+    for _ in range(4):
+        write_deltalake(path, rows, mode="append")
+    clean_log_before(path, 2)
+    with pytest.raises(lakefold.MadeAnewError, match="the table was created again"):
+        next(lakefold.tail(path, start=str(seen)))
+
+
+def clean_log_before(path: Path, version: int) -> None:
+    """Removes the commits before a version, as other clients do once it has a checkpoint."""
+    DeltaTable(path, version=version).create_checkpoint()
+    for number in range(version):
+        (path / commit_path(number)).unlink()
 
 
 def test_columns_that_came_and_went(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from lakefold_reader.versions.start import (
     check_free,
     check_same,
     expired_for,
+    id_at,
     made_anew,
     other_table,
     removed,
@@ -477,7 +478,7 @@ class Tail(Closing, Iterator[Change]):
             current = self._source.summary(seen.version)
             if current is not None:
                 check_same(self._source, seen, current)
-            elif seen.table_id and not step.table_id:
+            elif seen.table_id and (step.table_id or id_at(self._source, step.version)) != seen.table_id:
                 # It was cleaned up, and the table's id with it.
                 raise made_anew(self._source, seen)
             else:

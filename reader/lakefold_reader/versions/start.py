@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.versions.cursor import VERSION, Cursor
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.marks.marks import TABLE_ID
 from lakefold_table.version_mark import mark_of
 from lakefold_table.whole_numbers import version_number
 
@@ -115,6 +116,14 @@ def check_same(source: Source, cursor: Cursor, summary: VersionSummary) -> None:
         raise other_table(source, cursor, summary.table_id, summary.branch)
     if cursor.mark and cursor.mark != mark_of(summary):
         raise made_anew(source, cursor)
+
+
+def id_at(source: Source, version: int) -> str:
+    """Returns the id of the table by the marks of a version, an empty text if it has none.
+
+    Commits of other clients of Delta don't say it. Raises as `ReaderFormat.open`.
+    """
+    return source.format.open(source, version).state.metadata.get(TABLE_ID, "")
 
 
 def anew_for(error: MadeAnewError, consumer: str) -> MadeAnewError:
