@@ -16,12 +16,14 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakefold
 from lakefold import cli
+from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_reader.delta import stored_file
 from lakefold_reader.delta.versions import NotBuiltError
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.storage.local import LocalStorage
 from tests.delta_logs.actions import LISTED, add, data_file, metadata, remove, text
+from tests.delta_merging import VECTORS, DeltaFolding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +86,25 @@ def test_rows_of_deletion_vectors_are_left_out(tmp_path: Path) -> None:
     table = lakefold.open(tmp_path)
     assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 3]
     assert (table.count_rows(), table.deleted_rows) == (2, 1)
+
+
+@pytest.mark.parametrize("where", ["10 / n > 1", "CAST(word AS int) > 1", "n > 2", "true"])
+def test_a_filter_is_not_evaluated_on_deleted_rows(tmp_path: Path, where: str) -> None:
+    rows = pa.table({"id": [0, 1, 2], "n": [5, 0, 2], "word": ["1", "x", "3"]})
+    table = DeltaFolding(tmp_path / "t")
+    table.create(rows.schema, VECTORS)
+    table.append(rows)
+    table.put(DeleteWhere("id = 1"))
+    opened = lakefold.open(table.path)
+    assert opened.deleted_rows == 1
+    query = f"select id from t where {where}"  # noqa: S608 - the conditions of this test
+    theirs = QueryBuilder().register("t", DeltaTable(str(table.path))).execute(query).read_all()
+    ids = sorted(pa.table(theirs)["id"].to_pylist())
+    assert opened.to_arrow(["id"], where)["id"].to_pylist() == ids
+    assert opened.to_arrow(["_rowaddr"], where)["_rowaddr"].to_pylist() == ids
+    assert opened.count_rows(where) == len(ids)
+    table.put(DeleteWhere(where))
+    assert [row["id"] for row in table.rows()] == [number for number in (0, 2) if number not in ids]
 
 
 def test_the_verbs_show_a_delta_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

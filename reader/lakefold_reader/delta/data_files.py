@@ -146,8 +146,7 @@ class DataFile:
             read: dict[str, pa.Array] = {}
             if condition is not None:
                 parts = self._parts(group, rows, condition.columns, read)
-                met = np.concatenate([condition.mask(batch) for _, batch in parts])
-                chosen = met if chosen is None else chosen & met
+                chosen = np.concatenate([_met(condition, first, batch, chosen) for first, batch in parts])
                 if not chosen.any():
                     continue
             for first, batch in self._parts(group, rows, columns, read):
@@ -293,6 +292,18 @@ class DataFile:
             if vector is not None:
                 mask[deleted_rows(self._source, vector, self._rows.path, self.physical_rows)] = chosen
         return mask
+
+
+def _met(condition: Condition, first: int, batch: pa.RecordBatch, chosen: np.ndarray | None) -> np.ndarray:
+    """Returns which rows of a batch, the one at `first` and those after it, are chosen and meet a condition.
+
+    It is evaluated on the chosen ones alone: it may be that it can't be on deleted rows.
+    """
+    if chosen is None:
+        return condition.mask(batch)
+    met = chosen[first : first + batch.num_rows].copy()
+    met[met] = condition.mask(filtered(batch, met))
+    return met
 
 
 def filtered(batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
