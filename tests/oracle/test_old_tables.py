@@ -16,12 +16,16 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.append import AppendRows
+from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.format.changes import UnknownChangeError
 from lakefold_reader.tail.tail import tail
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.codec import FOOTER
+from tests.merging import Folding
 from tests.oracle.committing import fold, owned, proposal, state, written
 from tests.oracle.manifests import manifest_files
 from tests.oracle.old_tables.make import RELEASES, archive
@@ -101,6 +105,22 @@ def check_folded(table: Path, ids: set[int]) -> None:
     dataset.validate()
     assert set(dataset.to_table()["id"].to_pylist()) == (ids | {1000, 1001}) - {4}
     assert set(lakefold.open(str(table)).to_arrow()["id"].to_pylist()) == (ids | {1000, 1001}) - {4}
+
+
+@pytest.mark.parametrize("release", COMPLETE)
+def test_rows_are_appended(release: str, tmp_path: Path) -> None:
+    """Releases before 0.16 did not record the version of the data files."""
+    folding, rows = Folding(old(release, tmp_path)), new_rows(tmp_path / "t.lance")
+    folding.put(AppendRows(rows.schema, lambda target: list(target.write(rows.to_batches()))))
+    dataset = lance.dataset(str(folding.path))
+    dataset.validate()
+    assert set(dataset.to_table()["id"].to_pylist()) == expected(release) | {1000, 1001}
+
+
+def test_why_rows_of_the_oldest_are_not_updated(tmp_path: Path) -> None:
+    table = old("0.10.18", tmp_path)
+    with pytest.raises(InvalidError, match="can't be found reliably in data files of version 0"):
+        Folding(table).build(UpsertRows(new_rows(table), Merge(("id",))))
 
 
 @pytest.mark.parametrize("release", COMPLETE)

@@ -12,14 +12,14 @@ from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_reader.lance.fragments import added_fragments
-from lakefold_reader.lance.versions import head_of
+from lakefold_reader.lance.versions import head_of, read_state
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from lakefold_table.lance.isolation import ISOLATION
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
-from lakefold_table.lance.schemas.data_files import file_version
+from lakefold_table.lance.schemas.data_files import LEGACY, NAMES, V2_0, file_version
 from lakefold_table.marks.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class LanceWriting:
             marks,
             marks.position,
             head.fields,
-            head.data_format.version,
+            head.data_format.version or _version_of_files(source, version),
         )
 
     def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
@@ -113,3 +113,9 @@ class LanceWriting:
         """See `WriterFormat.new_files`."""
         for fragment in added_fragments(envelope.lance):
             yield fragment.physical_rows, [file.file_size_bytes for file in fragment.files]
+
+
+def _version_of_files(source: Source, version: int) -> str:
+    """Returns the version of the table's data files, which releases of Lance before 0.16 did not record."""
+    files = read_state(source, version).file_version or V2_0
+    return NAMES[max(files, LEGACY)]
