@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lakefold_committer.loop import partition, reread_entries, table_scheduler
 from tests.simulation.scenario import play
 from tests.simulation.world import transcript
 
@@ -16,11 +17,22 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 120
 CHUNK = 20
 SEEN_AGAIN = 7
+USUAL_BYTES = 82
+"""About half of the messages are longer."""
+LARGE_SEEDS = range(1000, 1010)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_invariant_holds_at_each_step(first: int) -> None:
     for seed in range(first, first + CHUNK):
+        play(seed)
+
+
+def test_every_invariant_holds_if_many_messages_count_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait as offsets, and are read from the log again when their turn comes."""
+    for module in (partition, reread_entries, table_scheduler):
+        monkeypatch.setattr(module, "LARGE_BYTES", USUAL_BYTES)
+    for seed in LARGE_SEEDS:
         play(seed)
 
 
