@@ -235,6 +235,14 @@ CASES: Final[tuple[tuple[str, Sent], ...]] = (
     (
         "array",
         sent(
+            [None, 11356],
+            (pa.list_(pa.date32()), [None, DAY]),
+            items={"type": "int32", "name": f"{TIME}Date"},
+        ),
+    ),
+    (
+        "array",
+        sent(
             [1.5, "NaN", None, "-Infinity", "Infinity"],
             (pa.list_(pa.float64()), [1.5, math.nan, None, -math.inf, math.inf]),
             items={"type": "double"},

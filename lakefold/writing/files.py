@@ -22,7 +22,6 @@ from lakefold_ingest.rows.text_numbers import (
     has_infinity,
     narrowed,
     too_large,
-    wide,
 )
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
@@ -38,6 +37,8 @@ _JSON_BLOCK: Final = 1 << 20
 """The bytes at the beginning of a file by which Arrow decides which columns it has."""
 _LATE: Final = ("unexpected field", "changed from null")
 _LATE_HINT: Final = "give the table the column first, or have a line of the file's first MiB a value of it"
+_MAY_BE_NULL: Final = re.compile(rb"(?:\A|[}\n])\s*null\b")
+_NO_SPACE: Final = re.compile(r"\S")
 _TEXTS: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -189,15 +190,20 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
 
     with path.open("rb") as file:
         check_depth(file, str(path))
-    inferred = set(pyarrow.json.open_json(path).schema.names)
+    _check_objects(path)
+    found = pyarrow.json.open_json(path).schema
+    inferred = {field.name: field.type for field in found}
     if path.stat().st_size > _JSON_BLOCK:
-        inferred |= _later_names(path, set(() if table is None else table.names) - inferred)
+        later = _later_names(path, set(() if table is None else table.names) - inferred.keys())
+        inferred |= dict.fromkeys(later, pa.null())
     known = {field.name: field for field in table or () if field.name in inferred}
-    # A list of a fixed size can't be read as one.
-    read = [field.with_type(wide(field.type)) for field in known.values()]
-    options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(read))
+    read = {name: _json_type(field.type, inferred[name], name) for name, field in known.items()}
+    # Of a list whose type it finds out while it reads, Arrow loses the nulls at the beginning.
+    options = pyarrow.json.ParseOptions(
+        explicit_schema=pa.schema({field.name: field.type for field in found} | read)
+    )
     reader = pyarrow.json.open_json(path, parse_options=options)
-    kinds = {field.name: field.type for field in known.values() if field.type != wide(field.type)}
+    kinds = {name: field.type for name, field in known.items() if field.type != read[name]}
     schema = _with_types(reader.schema, kinds)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -216,6 +222,64 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return schema, batches()
+
+
+def _json_type(kind: pa.DataType, found: pa.DataType, name: str) -> pa.DataType:
+    """Returns the type as which Arrow reads values of a column from JSON, which are cast to `kind` then.
+
+    `found`: the type that Arrow gives the column by itself. Raises `InvalidError` naming the column if Arrow
+    can't read such values from JSON.
+    """
+    types = pa.types
+    if types.is_struct(kind):
+        inner = {field.name: field.type for field in found} if types.is_struct(found) else {}
+        return pa.struct(
+            [
+                field.with_type(_json_type(field.type, inner.get(field.name, pa.null()), name))
+                for field in kind
+            ]
+        )
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = found.value_type if types.is_list(found) else pa.null()
+        return pa.list_(kind.value_field.with_type(_json_type(kind.value_type, item, name)))
+    if types.is_dictionary(kind):
+        return _json_type(kind.value_type, found, name)
+    if kind == pa.json_() or (types.is_date(kind) and not types.is_integer(found)):
+        return pa.string()
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_duration(kind):
+        return pa.int64()
+    if (
+        isinstance(kind, pa.BaseExtensionType)
+        or types.is_map(kind)
+        or (types.is_time(kind) and found == pa.string())
+    ):
+        message, hint = (
+            f"values of {kind} are not read from JSON lines",
+            "give the rows as Parquet, Arrow or CSV",
+        )
+        raise InvalidError(message, where=f"column {name}", hint=hint)
+    return pa.float64() if types.is_floating(kind) else kind
+
+
+def _check_objects(path: Path) -> None:
+    """Raises `InvalidError` if a value of the file is null, which Arrow takes for a row, or crashes at."""
+    if not path.stat().st_size:
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if _MAY_BE_NULL.search(content) is None:
+            return
+        text = content[:].decode()
+    decoder, end = json.JSONDecoder(), 0
+    # What is no JSON is reported where it is parsed.
+    with suppress(ValueError):
+        while (begin := _NO_SPACE.search(text, end)) is not None:
+            value, end = decoder.raw_decode(text, begin.start())
+            if value is None:
+                line = text.count("\n", 0, begin.start()) + 1
+                hint = "leave it out; `lakefold apply-changes` takes it for a tombstone"
+                raise InvalidError(f"line {line} is null, which is no row", where=str(path), hint=hint)
 
 
 def _later_names(path: Path, names: set[str]) -> set[str]:

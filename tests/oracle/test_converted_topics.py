@@ -67,6 +67,8 @@ def test_a_stray_message_with_a_payload_is_a_bad_row_alone(folding: Folding) -> 
         ({"a": {"b": 1}}, {"a": {"b": "s"}, "c": 1}),
         ("2024-01-01 00:00:00", {"a": None}),
         ([{"a": 1}], [{"a": "x"}]),
+        ([None, "a"], [None]),
+        ({"a": [None, {"b": 1}]}, {"a": [[None, 1]]}),
     ],
 )
 @pytest.mark.parametrize("where", ["x", "source", "payload.source", "half"])

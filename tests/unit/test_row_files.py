@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,89 @@ def test_only_an_empty_text_of_csv_is_null(tmp_path: Path) -> None:
     rows = file_rows([path], table).read_all()
     assert rows.schema == table
     assert rows.to_pydict() == {"id": [None] * 5, "s": [*texts, None], "t": [*texts, None]}
+
+
+@pytest.mark.parametrize(
+    "text", ["null", 'null\n{"v": 1}\n', '{"v": 1}\n\n null\n', '{"v": 1} null\n{"v": 2}']
+)
+def test_a_line_of_json_that_is_null_is_no_row(text: str, tmp_path: Path) -> None:
+    """Arrow crashes if it is the first."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(text)
+    with pytest.raises(InvalidError, match=r"rows\.jsonl: line \d is null"):
+        file_rows([path], None)
+
+
+def test_a_null_inside_of_a_row_of_json_is_one(tmp_path: Path) -> None:
+    path, rows = tmp_path / "rows.jsonl", [{"v": [{"a": 1}, None], "s": "} null"}, {"v": None, "s": None}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert file_rows([path], None).read_all().to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[None, 1], [2]],
+        [[None, None, {"a": 1}], None],
+        [{"x": [None, "s"]}, {"x": [None]}],
+        [[[None, 1]], [[None], [2, None]]],
+        [[], [None, True]],
+    ],
+    ids=str,
+)
+def test_a_list_of_json_keeps_the_nulls_at_its_beginning(values: list[object], tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps({"v": value}) for value in values))
+    rows = file_rows([path], None).read_all()
+    rows.validate(full=True)
+    assert rows["v"].to_pylist() == values
+
+
+DAY = dt.date(2026, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.date32(), '"2026-02-03"', DAY),
+        (pa.date32(), "5", dt.date(1970, 1, 6)),
+        (pa.date64(), '"2026-02-03"', DAY),
+        (pa.struct({"d": pa.date32(), "x": pa.float32()}), '{"d": "2026-02-03"}', {"d": DAY, "x": None}),
+        (pa.list_(pa.date32()), '[null, "2026-02-03"]', [None, DAY]),
+        (pa.large_list(pa.date32()), '["2026-02-03"]', [DAY]),
+        (pa.list_(pa.float32(), 2), "[0.5, 1]", [0.5, 1.0]),
+        (pa.dictionary(pa.int32(), pa.string()), '"a"', "a"),
+        (pa.binary(2), '"hi"', b"hi"),
+        (pa.duration("us"), "5", dt.timedelta(microseconds=5)),
+        (pa.json_(), '"[1]"', "[1]"),
+        (pa.time64("us"), "5", dt.time(microsecond=5)),
+    ],
+    ids=str,
+)
+def test_values_of_json_are_read_in_the_types_of_the_table(
+    kind: pa.DataType, text: str, value: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"v": {text}}}\n{{"v": null}}\n')
+    rows = file_rows([path], pa.schema({"v": kind})).read_all()
+    assert rows.schema.field("v").type == kind
+    assert rows["v"].to_pylist() == [value, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.time64("us"), '"12:34:56"'),
+        (pa.map_(pa.string(), pa.int64()), '{"a": 1}'),
+        (pa.uuid(), '"123e4567-e89b-12d3-a456-426614174000"'),
+    ],
+    ids=str,
+)
+def test_values_that_are_not_read_from_json_are_named(kind: pa.DataType, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"v": {text}}}\n')
+    with pytest.raises(InvalidError, match=r"column v: values of .* are not read from JSON lines \(give"):
+        file_rows([path], pa.schema({"v": kind}))
 
 
 def test_files_follow_each_other_and_a_column_that_one_lacks_is_null(tmp_path: Path) -> None:

@@ -215,18 +215,27 @@ def _parse(lines: pa.Array, first: int, schema: pa.Schema) -> pa.ChunkedArray | 
     """
     _, offsets, texts = lines.buffers()
     begin, end = np.frombuffer(offsets, np.int64)[[lines.offset, lines.offset + len(lines)]].tolist()
-    data = texts.slice(begin, end - begin)
-    table = pa.json.read_json(
-        io.BytesIO(data),
-        read_options=pa.json.ReadOptions(use_threads=False, block_size=data.size + 1),
-        parse_options=pa.json.ParseOptions(explicit_schema=schema),
-    )
+    data: pa.Buffer = texts.slice(begin, end - begin)
+    table = _read(data, schema)
+    try:
+        table.validate()
+    except pa.ArrowInvalid:
+        # Of a list whose type it finds out while it reads, Arrow loses the nulls at the beginning.
+        table = _read(data, table.schema)
     if table.column_names != schema.names:
         return None
     if not np.array_equal(table.column(_NUMBER).to_numpy(), np.arange(first, first + len(lines))):
         return None
     values = table.column(_TEXT)
     return values if types.is_struct(values.type) and not values.null_count else None
+
+
+def _read(data: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    return pa.json.read_json(
+        io.BytesIO(data),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=data.size + 1),
+        parse_options=pa.json.ParseOptions(explicit_schema=schema),
+    )
 
 
 def _reads(kind: pa.DataType) -> bool:
