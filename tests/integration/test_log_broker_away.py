@@ -82,6 +82,32 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
     assert offset_metadata.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
 
 
+def test_a_sender_of_which_a_message_timed_out_gets_a_new_client(
+    own_broker: Broker, topic_names: TopicNames
+) -> None:
+    """The old one may be stuck (seen with three brokers that were killed in turn)."""
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    with own.reader() as reader, own.proposer(timeout_s=2) as proposer:
+        client = proposer._producer
+        proposer.send_wait(envelope(0), 0)
+        own_broker.kill()
+        late = [proposer.send(envelope(number), 0) for number in (1, 2)]
+        for each in late:
+            with pytest.raises(RetryError, match="did not accept it within 2 s"):
+                proposer.unverified_position_of(each)
+        own_broker.start()
+        until(lambda: sent_again(proposer), "the broker", seconds=PATIENCE_S)
+        assert proposer._producer is not client
+        assert batches(take(reader, 2)) == [0, 3]
+
+
+def sent_again(proposer: Proposer) -> bool:
+    try:
+        return proposer.unverified_position_of(proposer.send(envelope(3), 0)).offset == 1
+    except RetryError:
+        return False
+
+
 @pytest.mark.parametrize("survives", [True, False], ids=["same reporter", "next reporter"])
 def test_a_report_right_before_the_kill_is_seen_once(
     own_broker: Broker, topic_names: TopicNames, *, survives: bool

@@ -81,11 +81,12 @@ class Proposer(Closing):
         self.topic = describe(self._admin, topics.transactions)
         self._guard = TopicGuard(self._admin, self.topic.name, self.topic.log_id(0))
         self._guard_lock = ProcessLock()
-        options = self._options(config)
-        self._limit = min(int(options["message.max.bytes"]), self._topic_limit())
-        with client_set_up(config.bootstrap_servers):
-            made = Producer(options, logger=LOGGER)
-        self._producer = own_client(made, "this sender of proposals", config.bootstrap_servers)
+        self._options = self._options_of(config)
+        self._limit = min(int(self._options["message.max.bytes"]), self._topic_limit())
+        self._where = config.bootstrap_servers
+        self._producer = self._new_client()
+        self._client_lock = ProcessLock()
+        self._has_timed_out = False
         # Set while `close` waits for what was sent; then the thread that serves the client ends.
         self._closed = threading.Event()
         self._closing = threading.Event()
@@ -153,15 +154,18 @@ class Proposer(Closing):
             envelope = put_claim(storage, envelope, data, time.time_ns())
             data = encode(envelope)
         sent: Future[Position] = Future()
-        hand_over = partial(
-            self._producer.produce,
-            self.topic.name,
-            data,
-            envelope.table.encode(),
-            log.partition,
-            on_delivery=partial(self._on_delivery, sent, log, trace, len(data)),
-            headers=list(headers),
-        )
+
+        def hand_over() -> None:
+            with self._client_lock:
+                self._usable_client().produce(
+                    self.topic.name,
+                    data,
+                    envelope.table.encode(),
+                    log.partition,
+                    on_delivery=partial(self._on_delivery, sent, log, trace, len(data)),
+                    headers=list(headers),
+                )
+
         try:
             self._queue(hand_over)
         except KafkaException as caught:
@@ -226,7 +230,24 @@ class Proposer(Closing):
         self._producer.purge()
         self._producer.poll(0)
 
-    def _options(self, config: KafkaConfig) -> dict[str, Option]:
+    def _new_client(self) -> Producer:
+        with client_set_up(self._where):
+            made = Producer(self._options, logger=LOGGER)
+        return own_client(made, "this sender of proposals", self._where)
+
+    def _usable_client(self) -> Producer:
+        """Returns the client, or a new one if a message timed out and none waits.
+
+        While brokers come and go, a client that numbers its messages may wait for its number from one of them
+        for ever, although the others are there. The old client has nothing to send any more, so messages stay
+        in their order.
+        """
+        if self._has_timed_out and not len(self._producer):
+            self._has_timed_out = False
+            self._producer = self._new_client()
+        return self._producer
+
+    def _options_of(self, config: KafkaConfig) -> dict[str, Option]:
         fixed: dict[str, Option] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2"}
         tuned: dict[str, Option] = {
             # A single proposal is sent at once; under load they are collected while a request is in flight.
@@ -289,6 +310,7 @@ class Proposer(Closing):
     ) -> None:
         offset = message.offset()
         if error is not None:
+            self._has_timed_out |= error.code() == KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - its public name
             failed = self._failed(error, size)
         elif offset is None or offset < 0:
             failed = RetryError("the broker returned no offset", where=self.topic.name, hint=_AGAIN)
