@@ -81,6 +81,22 @@ def test_an_error_in_the_thread_that_sends_reaches_every_append(
     assert f"{appends} appends of this writer failed" in raised.value.__notes__[0]
 
 
+def test_a_callback_does_not_wait_for_its_own_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_writer, "start_batch", Answering)
+    refused = list[str]()
+    with lakefold.Writer(tmp_path / "t", max_delay=3600, **OPTIONS) as writer:
+
+        def wait(_: object) -> None:
+            for method in (writer.flush, writer.close):
+                with pytest.raises(lakefold.InvalidError, match="the thread that calls it") as raised:
+                    method()
+                refused.append(str(raised.value))
+
+        writer.append(ROWS).add_done_callback(wait)
+        writer.flush()
+        until(lambda: len(refused) == 2, "the callback")
+
+
 def test_a_callback_may_append_while_too_much_is_queued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

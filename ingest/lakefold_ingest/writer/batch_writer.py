@@ -148,8 +148,19 @@ class BatchWriter:
 
     def _is_full_for(self, pending: Pending) -> bool:
         """Returns whether this thread has to wait before it adds the rows of an append."""
-        is_own = threading.current_thread() in self._threads
-        return bool(self._queued) and self._queued + pending.size > self._max_queued and not is_own
+        is_full = bool(self._queued) and self._queued + pending.size > self._max_queued
+        return is_full and not self._is_own_thread
+
+    @property
+    def _is_own_thread(self) -> bool:
+        """Whether this is a thread of the writer, by which callbacks of its futures are called."""
+        return threading.current_thread() in self._threads
+
+    def _check_may_wait(self) -> None:
+        if self._is_own_thread:
+            message = "a callback of a future would wait for the thread that calls it"
+            hint = "call flush and close in a thread of your own"
+            raise InvalidError(message, where=self._settings.table, hint=hint)
 
     async def append_async(self, rows: ArrowStream) -> BatchReport:
         """Adds rows and returns what became of them, as `append` does, without blocking the event loop."""
@@ -167,9 +178,11 @@ class BatchWriter:
     def flush(self) -> None:
         """Waits until everything that was appended before this call has an outcome, without `max_delay`.
 
-        Raises nothing in the process that made the writer: the futures have the errors.
+        Raises `InvalidError` in a future's callback, and in a process that was forked after the writer was
+        made; else nothing: the futures have the errors.
         """
         self._process.check()
+        self._check_may_wait()
         with self._changed:
             self._flushing += 1
             futures = [pending.future for pending in self._unanswered]
@@ -188,9 +201,11 @@ class BatchWriter:
         its future was read. A note of it says how many appends failed, with how many rows, and how many of
         them were refused, were sent and have no outcome, or were never sent. May be called again.
 
-        As every method it raises `InvalidError` in a process that was forked after the writer was made.
+        Raises `InvalidError` in a future's callback, and as every method in a process that was forked after
+        the writer was made.
         """
         self._process.check()
+        self._check_may_wait()
         with self._changed:
             if not self._is_closing:
                 self._answered_at = time.monotonic()
