@@ -191,8 +191,8 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     with path.open("rb") as file:
         check_depth(file, str(path))
     _check_objects(path)
-    found = pyarrow.json.open_json(path).schema
-    inferred = {field.name: field.type for field in found}
+    arrow_schema = pyarrow.json.open_json(path).schema
+    inferred = {field.name: field.type for field in arrow_schema}
     if path.stat().st_size > _JSON_BLOCK:
         later = _later_names(path, set(() if table is None else table.names) - inferred.keys())
         inferred |= dict.fromkeys(later, pa.null())
@@ -200,7 +200,7 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     read = {name: _json_type(field.type, inferred[name], name) for name, field in known.items()}
     # Of a list whose type it finds out while it reads, Arrow loses the nulls at the beginning.
     options = pyarrow.json.ParseOptions(
-        explicit_schema=pa.schema({field.name: field.type for field in found} | read)
+        explicit_schema=pa.schema({field.name: field.type for field in arrow_schema} | read)
     )
     reader = pyarrow.json.open_json(path, parse_options=options)
     kinds = {name: field.type for name, field in known.items() if field.type != read[name]}
@@ -224,15 +224,15 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     return schema, batches()
 
 
-def _json_type(kind: pa.DataType, found: pa.DataType, name: str) -> pa.DataType:
+def _json_type(kind: pa.DataType, inferred: pa.DataType, name: str) -> pa.DataType:
     """Returns the type as which Arrow reads values of a column from JSON, which are cast to `kind` then.
 
-    `found`: the type that Arrow gives the column by itself. Raises `InvalidError` naming the column if Arrow
-    can't read such values from JSON.
+    `inferred`: the type that Arrow gives the column by itself. Raises `InvalidError` naming the column if
+    Arrow can't read such values from JSON.
     """
     types = pa.types
     if types.is_struct(kind):
-        inner = {field.name: field.type for field in found} if types.is_struct(found) else {}
+        inner = {field.name: field.type for field in inferred} if types.is_struct(inferred) else {}
         return pa.struct(
             [
                 field.with_type(_json_type(field.type, inner.get(field.name, pa.null()), name))
@@ -240,11 +240,11 @@ def _json_type(kind: pa.DataType, found: pa.DataType, name: str) -> pa.DataType:
             ]
         )
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        item = found.value_type if types.is_list(found) else pa.null()
+        item = inferred.value_type if types.is_list(inferred) else pa.null()
         return pa.list_(kind.value_field.with_type(_json_type(kind.value_type, item, name)))
     if types.is_dictionary(kind):
-        return _json_type(kind.value_type, found, name)
-    if kind == pa.json_() or (types.is_date(kind) and not types.is_integer(found)):
+        return _json_type(kind.value_type, inferred, name)
+    if kind == pa.json_() or (types.is_date(kind) and not types.is_integer(inferred)):
         return pa.string()
     if types.is_fixed_size_binary(kind):
         return pa.binary()
@@ -253,7 +253,7 @@ def _json_type(kind: pa.DataType, found: pa.DataType, name: str) -> pa.DataType:
     if (
         isinstance(kind, pa.BaseExtensionType)
         or types.is_map(kind)
-        or (types.is_time(kind) and found == pa.string())
+        or (types.is_time(kind) and inferred == pa.string())
     ):
         message, hint = (
             f"values of {kind} are not read from JSON lines",

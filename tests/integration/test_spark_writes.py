@@ -288,6 +288,7 @@ def test_a_frame_and_a_stream_merge_and_delete_rows_by_their_keys(
                 spark.readStream.schema("n long")
                 .json(str(tmp_path / "gone"))
                 .writeStream.format("lakefold")
+                .queryName("gone")
                 .options(
                     **given, writeMode="delete", keys="n", checkpointLocation=str(tmp_path / "checkpoint")
                 )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.formats import read_view
-from lakefold_ingest.writer.batch_writer import BatchIds
+from lakefold_ingest.writer.batching import BatchIds
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import Marks

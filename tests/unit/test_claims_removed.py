@@ -70,20 +70,33 @@ def test_a_claim_that_was_answered_before_a_crash_goes_after_a_week(uri: str) ->
     answered = entry(at(uri, creation()), 0, time_us=NOW_US)
     for age_us, kept in ((KEPT_US - 1_000_000, True), (KEPT_US + 1_000_000, False)):
         aged(small, age_us)
-        Claims().clean_up([answered], [Outcome(answered.position, uri, Committed(1))])
+        Claims().clean_up([answered], [Outcome(answered.position, uri, Committed(1))], 1)
         assert file_of(small).exists() == kept
+
+
+def test_a_claim_that_waits_stays_however_long_it_has_waited(uri: str) -> None:
+    """Its branch may be parked, or its table may lag behind the others of the partition."""
+    waiting = claimed(at(uri, append("a")))
+    aged(waiting, KEPT_US + 1_000_000)
+    answered = [entry(at(uri, creation()), number, time_us=NOW_US) for number in (5, 9)]
+    outcomes = [Outcome(each.position, uri, Committed(1)) for each in answered]
+    claims = Claims()
+    claims.clean_up(answered, outcomes, 5)
+    assert file_of(waiting).exists()
+    claims.clean_up(answered, outcomes, 6)
+    assert not file_of(waiting).exists()
 
 
 def test_the_folder_of_claims_is_listed_once_in_a_while(uri: str) -> None:
     claims, answered = Claims(), entry(at(uri, append()), 0, time_us=NOW_US)
     outcomes = [Outcome(answered.position, uri, Committed(1))]
-    claims.clean_up([answered], outcomes)
+    claims.clean_up([answered], outcomes, 1)
     old = claimed(at(uri, append("old")))
     aged(old, KEPT_US + 1_000_000)
     for _ in range(3):
-        claims.clean_up([answered], outcomes)
+        claims.clean_up([answered], outcomes, 1)
     assert file_of(old).exists()
-    Claims().clean_up([answered], outcomes)
+    Claims().clean_up([answered], outcomes, 1)
     assert not file_of(old).exists()
 
 

@@ -19,7 +19,7 @@ from lakefold_committer.tables.branches import located_in
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.writer.batch_writer import BatchIds
+from lakefold_ingest.writer.batching import BatchIds
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.sending_query import Sender
 from lakefold_ingest.writing.settings import WriteSettings

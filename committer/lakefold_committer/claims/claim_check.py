@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.committer")
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
-"""A file that is older than the last answered message by this time is removed, whatever its outcome was."""
+"""A file is removed that is older by this time than a message up to which all were answered, whatever its
+outcome was."""
 SWEEP_SECONDS: Final = 24 * 3600.0
 CLAIM_BYTES: Final = 512 << 20
 """How much memory folding one claim may take, unless a setting says otherwise."""
@@ -79,11 +80,14 @@ class Claims:
         """
         return [self._fetched(entry) for entry in group] if group[0].is_claim else group
 
-    def clean_up(self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome]) -> None:
+    def clean_up(
+        self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome], low_watermark: int
+    ) -> None:
         """Removes the files of these entries, whose outcomes were reported, and once a day older files.
 
-        A refused entry keeps its file for a week, so that it can be sent again as it is. Nothing depends on
-        the removal: if it fails, a later call removes the file.
+        Every entry of the partition below `low_watermark` was answered; others may wait for their files, for
+        as long as their table or branch is parked. A refused entry keeps its file for a week, so that it can
+        be sent again as it is. Nothing depends on the removal: if it fails, a later call removes the file.
         """
         tables: set[str] = set()
         for read, outcome in zip(reads, outcomes, strict=True):
@@ -95,10 +99,11 @@ class Claims:
                 if was_fetched and isinstance(read, Entry):
                     self._remove(read.envelope.table, path_of(read.envelope.claim))
         now = time.monotonic()
-        for table in tables:
+        answered = [read.time_us for read in reads if read.position.offset < low_watermark]
+        for table in tables if answered else ():
             if now - self._swept.get(table, -SWEEP_SECONDS) >= SWEEP_SECONDS:
                 self._swept[table] = now
-                self._sweep(table, min(reads[-1].time_us, time.time_ns() // 1000) - KEPT_US)
+                self._sweep(table, min(answered[-1], time.time_ns() // 1000) - KEPT_US)
 
     def _fetched(self, entry: Entry) -> Entry:
         storage = self._store(entry.envelope.table)
@@ -137,7 +142,8 @@ class Claims:
     def _sweep(self, table: str, before_us: int) -> None:
         """Removes files that were stored before this time: those that crashes left, and of refused entries.
 
-        Messages are sent within minutes of their files, and all messages up to a week after were answered.
+        Messages are sent within minutes of their files, and all messages of the partition up to a week after
+        were answered.
         """
         try:
             storage = self._store(table)

@@ -459,7 +459,8 @@ class PartitionCommitter:
             return True
         self._is_urgent = False
         self._has_skipped = self._has_skipped and not skipped
-        reported = self._reporting.report(self._low_watermark, stop)
+        low_watermark = self._low_watermark
+        reported = self._reporting.report(low_watermark, stop)
         if reported is None:
             return False
         for location, below in self._touched.items():
@@ -467,7 +468,7 @@ class PartitionCommitter:
             if queue.is_open:
                 queue.writer.reported(below)
         self._touched.clear()
-        self._runtime.start(lambda: self._source.claims.clean_up(*reported), _raised)
+        self._runtime.start(lambda: self._source.claims.clean_up(*reported, low_watermark), _raised)
         self._remove_idle()
         return True
 

@@ -336,6 +336,13 @@ WRITE_OPTIONS: Final = (
         in_python="",
     ),
     WriteOption(
+        "queryName",
+        word,
+        "Spark's own: the name of a streaming query, which its method `queryName` gives",
+        uses=frozenset({WriteUse.STREAM}),
+        in_python="",
+    ),
+    WriteOption(
         "mergeSchema",
         flag,
         "true: columns and fields of structs that the table lacks are added to it before the rows, nullable, "
@@ -509,9 +516,7 @@ OF_OTHERS: Final = {
     "hoodie.datasource.write.recordkey.field": "give keys, with writeMode=upsert",
     "hoodie.datasource.write.precombine.field": "give orderBy",
     "hoodie.datasource.write.operation": "give writeMode",
-    **dict.fromkeys(
-        ("outputMode", "queryName", "trigger"), "call the method of this name instead of giving an option"
-    ),
+    **dict.fromkeys(("outputMode", "trigger"), "call the method of this name instead of giving an option"),
     "mode": "call mode of the write, or give writeMode",
     "saveMode": "call mode of the write, or give writeMode",
     "overwrite": 'call mode("overwrite") of the write, or give writeMode=overwrite',

@@ -23,7 +23,6 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -32,10 +31,9 @@ import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import AppendRows
-from lakefold_ingest.proposals.key import Key, check_app_id, new_key
 from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_source import ArrowStream, RowSource
-from lakefold_ingest.writer.batching import Batching, BatchLimits
+from lakefold_ingest.writer.batching import BatchIds, Batching, BatchLimits
 from lakefold_ingest.writing.batch import StartedBatch, start_batch
 from lakefold_ingest.writing.report import BatchReport
 from lakefold_table.entry import Committed, RefusedError
@@ -44,7 +42,6 @@ from lakefold_table.new_threads import start_thread
 from lakefold_table.own_process import OwnProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
 
     from lakefold_ingest.rows.target import Target, WrittenFile
@@ -574,39 +571,3 @@ def _append_of(batch: list[Pending]) -> AppendRows:
         return list(target.write(rows.to_batches()))
 
     return AppendRows(rows.schema, write, count=lambda: rows.num_rows)
-
-
-class BatchIds:
-    """Numbers the batches of an app after the highest that the table has; without app, new uuids."""
-
-    def __init__(self, app_id: str | None) -> None:
-        if app_id is not None:
-            check_app_id(app_id)
-        self._app_id = app_id
-        self._next = 0
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the batches have numbers, which another writer of the app could use as well."""
-        return self._app_id is not None
-
-    def continue_after(self, view: View | None) -> None:
-        """Continues after the highest batch id that the table has, if that is higher than the last one."""
-        highest = None if view is None or self._app_id is None else view.highest_batch(self._app_id)
-        if highest is not None:
-            self._next = max(self._next, highest + 1)
-
-    @contextmanager
-    def next_key(self) -> Iterator[Key]:
-        """Yields the key with which the next batch is sent in this block.
-
-        The key is used again only if the block ends with an `InvalidError`: then no table has it.
-        """
-        is_free = False
-        try:
-            yield new_key() if self._app_id is None else Key(self._app_id, self._next)
-        except InvalidError:
-            is_free = True
-            raise
-        finally:
-            self._next += not is_free

@@ -1,15 +1,19 @@
-"""Decides when waiting appends become a batch, on plain values: no clock, no threads, no rows."""
+"""Decides when waiting appends become a batch, and under which key: no clock, no threads, no rows."""
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from lakefold_ingest.proposals.key import Key, check_app_id, new_key
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
+
+    from lakefold_ingest.view import View
 
 
 class Piece(Protocol):
@@ -109,3 +113,39 @@ class Batching(Generic[P]):
         self._rows -= rows
         self._size -= size
         return batch
+
+
+class BatchIds:
+    """Numbers the batches of an app after the highest that the table has; without app, new uuids."""
+
+    def __init__(self, app_id: str | None) -> None:
+        if app_id is not None:
+            check_app_id(app_id)
+        self._app_id = app_id
+        self._next = 0
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the batches have numbers, which another writer of the app could use as well."""
+        return self._app_id is not None
+
+    def continue_after(self, view: View | None) -> None:
+        """Continues after the highest batch id that the table has, if that is higher than the last one."""
+        highest = None if view is None or self._app_id is None else view.highest_batch(self._app_id)
+        if highest is not None:
+            self._next = max(self._next, highest + 1)
+
+    @contextmanager
+    def next_key(self) -> Iterator[Key]:
+        """Yields the key with which the next batch is sent in this block.
+
+        The key is used again only if the block ends with an `InvalidError`: then no table has it.
+        """
+        is_free = False
+        try:
+            yield new_key() if self._app_id is None else Key(self._app_id, self._next)
+        except InvalidError:
+            is_free = True
+            raise
+        finally:
+            self._next += not is_free
