@@ -112,6 +112,26 @@ def test_texts_of_whole_numbers_order_events_as_numbers(
     assert names(folding)[1] == "new"
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("envelope", ["debezium", None])
+def test_texts_of_other_libraries_in_columns_order_events_as_numbers_too(
+    folding: Folding, kind: pa.DataType, envelope: str | None
+) -> None:
+    """Texts of polars and pandas have offsets of 64 bits, and flattened messages have them beside the row."""
+    row = pa.struct([("id", pa.int64()), ("name", kind)])
+    after = pa.array([{"id": 1, "name": "new"}, {"id": 1, "name": "old"}], row)
+    numbers = pa.array(["10", "9"], kind)
+    op = pa.array(["u", "u"], kind)
+    if envelope is None:
+        rows = pa.table({"op": op, "id": after.field("id"), "name": after.field("name"), "scn": numbers})
+        put(folding, rows, change_format("id", "scn", operation_column="op"))
+    else:
+        source = pa.StructArray.from_arrays([numbers], ["scn"])
+        rows = pa.table({"op": op, "before": pa.nulls(2, row), "after": after, "source": source})
+        put(folding, rows, change_format("id", "source.scn", envelope))
+    assert names(folding)[1] == "new"
+
+
 @pytest.mark.parametrize("before", [None, {}, {"name": "b"}, {"id": None, "name": "b"}, {"id": 2}])
 def test_a_delete_finds_its_key_in_the_message_s_key(folding: Folding, before: dict[str, Any] | None) -> None:
     """The row before it may lack the key, as a table's replica identity says."""

@@ -36,7 +36,7 @@ from lakefold_ingest.cdc.debezium_types import (
     converted,
     types_in_schema,
 )
-from lakefold_ingest.cdc.events import Events, by_numbers, column_at, effects, is_text, mask, order_of
+from lakefold_ingest.cdc.events import Events, column_at, effects, is_text, mask, order_of
 from lakefold_ingest.cdc.json_events import (
     concatenated,
     json_structs,
@@ -113,7 +113,6 @@ def read_debezium(
         _refuse_maps(after, table)
     images = _without_order(_images(before, after, is_delete, keys), around, format_.order_by)
     order = order_of(around, images, format_.order_by, may_lack=bool(silent.all()))
-    order = by_numbers(order, table)
     events = Events(images, is_delete, ignored, tombstones, order)
     updated = np.flatnonzero(mask(pc.equal(op, UPDATE)) & has_before)
     moved = moved_rows(before, images, updated, format_.keys, old_rows, faults)

@@ -169,7 +169,7 @@ def by_numbers(order: pa.Table, table: pa.Schema | None) -> pa.Table:
     for index, name in enumerate(order.column_names):
         column = order.column(name)
         is_kept = table is not None and name in table.names and is_text(table.field(name).type)
-        if is_kept or not types.is_string(column.type):
+        if is_kept or not (types.is_string(column.type) or types.is_large_string(column.type)):
             continue
         if pc.all(pc.match_substring_regex(column, _WHOLE_NUMBER)).as_py():
             order = order.set_column(index, name, column.cast(pa.decimal128(38)))

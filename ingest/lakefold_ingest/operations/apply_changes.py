@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat
 from lakefold_ingest.cdc.debezium import needs_types, new_columns, read_debezium
-from lakefold_ingest.cdc.events import Events, mask, read_rows
+from lakefold_ingest.cdc.events import Events, by_numbers, mask, read_rows
 from lakefold_ingest.cdc.last_changes import LastChanges, last_changes
 from lakefold_ingest.cdc.moves import row_keys
 from lakefold_ingest.merge.formats import open_read_version, target_of
@@ -189,6 +189,7 @@ class ApplyChanges(KeepsBadRows):
             events = read_debezium(rows, self.format, table, faults)
         else:
             events = read_rows(rows, self.format, faults)
+        events = replace(events, order=by_numbers(events.order, table))
         return events.with_order_in_rows(self.format, None if table is None else table.names)
 
 
