@@ -173,6 +173,26 @@ def test_rows_that_deletion_vectors_remove_and_bring_back(tmp_path: Path) -> Non
     assert (first.inserted().num_rows, three.inserted()["x"].to_pylist()) == (0, [11])
 
 
+def test_rows_that_are_brought_back_have_their_partition(tmp_path: Path) -> None:
+    """A remove action need not say which partition its file belongs to; the add beside it does."""
+    names = {"x": "long", "p": "integer"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in names.items()]
+    table = metadata(json.dumps({"type": "struct", "fields": fields}))
+    table["metaData"]["partitionColumns"] = ["p"]
+    file = data_file(tmp_path, "p=7/a.parquet", 10, 11, 12, 13)
+    known = {name: file["add"][name] for name in ("size", "stats")} | {"partitionValues": {"p": "7"}}
+    path = file["add"]["path"]
+    commit(tmp_path, 0, LISTED, table, add(path, **known))
+    commit(tmp_path, 1, remove(path), add(path, vector(1, 3), **known))
+    commit(tmp_path, 2, remove(path, vector(1, 3)), add(path, vector(3), **known))
+    rows = lakefold.changes(tmp_path, 0).read_all().to_pylist()
+    assert [(row["_change_type"], row["x"], row["p"]) for row in rows] == [
+        ("delete", 11, 7),
+        ("delete", 13, 7),
+        ("insert", 11, 7),
+    ]
+
+
 def test_a_version_that_moved_rows_says_so(tmp_path: Path) -> None:
     write_deltalake(tmp_path, pa.table({"x": [1, 2, 3]}))
     DeltaTable(tmp_path).update({"x": "9"}, predicate="x = 2")

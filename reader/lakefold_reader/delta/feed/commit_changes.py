@@ -64,8 +64,8 @@ def changes_in(content: CommitContent) -> CommitChanges:
     return CommitChanges(
         added=[file for path, file in adds.items() if path not in removes],
         removed=[file for path, file in removes.items() if path not in adds],
-        deleted=[rows for before, after in pairs for rows in _differing(before, after)],
-        restored=[rows for before, after in pairs for rows in _differing(after, before)],
+        deleted=[rows for before, after in pairs for rows in _differing(after, before, after)],
+        restored=[rows for before, after in pairs for rows in _differing(after, after, before)],
         replaces=replaces,
         metadata=metadata,
     )
@@ -113,12 +113,15 @@ def count_of(files: Iterable[AddFile | RemoveFile]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _differing(before: AddFile | RemoveFile, after: AddFile | RemoveFile) -> list[StoredRows]:
-    """Returns the rows of a file that are deleted after and were not before, if there can be any."""
+def _differing(file: AddFile, before: AddFile | RemoveFile, after: AddFile | RemoveFile) -> list[StoredRows]:
+    """Returns the rows of a file that are deleted after and were not before, if there can be any.
+
+    `file`: the one of both that is added, since a removed one may lack its size and partition values.
+    """
     old, new = portable(before.deletion_vector), portable(after.deletion_vector)
     if new is None or new == old:
         return []
-    rows = live_rows(after)
+    rows = live_rows(file)
     count = new.cardinality if old is None else None
     return [StoredRows(rows.path, rows.size, rows.partition_values, without=old, within=new, rows=count)]
 
