@@ -132,6 +132,37 @@ def test_rows_that_others_add_meanwhile_are_replaced_by_another_attempt(tmp_path
         table.build(made)
 
 
+@pytest.mark.parametrize("options", [{}, {"replaceWhere": "day = 'x'"}, {"replaceWhere": "id = 50"}])
+def test_rows_that_were_written_before_a_constraint_are_written_again(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Another client may add it, or divide the table into other partitions, while tasks write."""
+    table = table_with(tmp_path / "t", {"delta.constraints.some": "id > 0"})
+    rows = pa.table({"day": ["x"], "id": [50], "n": pa.array([-7], pa.int32())})
+    made = operation(planned(table, rows, options), rows)
+    assert table.build(made) is not None
+    DeltaTable(str(table.path)).alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(RetryError, match="columns or rules were changed"):
+        table.build(made)
+    with pytest.raises(InvalidError, match="1 rows don't meet the constraint positive"):
+        operation(planned(table, rows, options), rows)
+    good = rows.set_column(2, "n", pa.array([7], pa.int32()))
+    made = operation(planned(table, good, options), good)
+    table.put(operation(planned(table, OLD, {"overwriteSchema": "true"}, partition_by=("id",)), OLD))
+    with pytest.raises(RetryError, match="columns or rules were changed"):
+        table.build(made)
+
+
+def test_other_columns_are_written_again_if_a_constraint_was_added(tmp_path: Path) -> None:
+    table = table_with(tmp_path / "t", {"delta.constraints.some": "id > 0"})
+    rows = pa.table({"day": ["x"], "id": [50], "n": pa.array([-7], pa.int32()), "more": [1]})
+    made = operation(planned(table, rows, {"overwriteSchema": "true"}), rows)
+    assert table.build(made) is not None
+    DeltaTable(str(table.path)).alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(RetryError, match="columns or rules were changed"):
+        table.build(made)
+
+
 def clustered_by(path: Path, schema: pa.Schema, mapping: str, *columns: list[str]) -> DeltaFolding:
     """A table that another client has clustered by these columns, named as in SQL."""
     table = DeltaFolding(path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from lakefold_ingest.delta.proposals import write_proposal
 from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
+from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.delta.writing import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.lance.envelopes import append, begin_envelope
@@ -15,7 +16,7 @@ from lakefold_ingest.merge.delta.version_changes import open_delta_version
 from lakefold_ingest.merge.lance.deletions import delete_rows
 from lakefold_ingest.merge.lance.version_changes import open_lance_version
 from lakefold_ingest.merge.read_version import offsets_by_number
-from lakefold_ingest.operations.written import WrittenBefore, check_columns
+from lakefold_ingest.operations.written import WrittenBefore, check_columns, check_target
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.target import WrittenFile
+    from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -85,17 +86,19 @@ class ReplaceDelta(WrittenBefore):
     `where`: a condition, empty for all rows. It conflicts with rows that are added meanwhile and may meet the
     condition, as Delta's isolation level says. If it names partition columns alone, no row is read.
     `metadata`: the metaData action by which the table gets the columns of the files, empty if it has them.
+    `target`: that for which the files were written; None: there are none.
     """
 
     files: Sequence[WrittenFile]
     schema_text: str
     where: str = ""
     metadata: bytes = b""
+    target: Target | None = field(default=None, kw_only=True)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal; None if there is nothing to remove and nothing to add.
 
-        Raises `RetryError` if the table's columns were changed after the files were written, and as
+        Raises `RetryError` if the table's columns or rules were changed after the files were written, and as
         `check_table`, `replaced_files` and `ReadVersion`.
         """
         self.check_table(view)
@@ -104,10 +107,14 @@ class ReplaceDelta(WrittenBefore):
             message = "the table's columns were changed while the rows were written"
             hint = "run the batch again: it is written for the new columns"
             raise RetryError(message, where=view.uri, hint=hint)
+        changed = [self._changed(view.metadata)] if self.metadata else []
+        if self.target is not None:
+            after = [replace(view, metadata=each, schema=table_schema(each)) for each in changed]
+            # Constraints and partitions may be others than those for which the rows were written.
+            check_target(next(iter(after), view), self.target, settings)
         if self.where and not is_of_partitions(view.metadata, self.where):
             return self._by_rows(view, key, settings)
         removed = replaced_files(view, seen_source(view.uri, settings.storage_options), self.where)
-        changed = [self._changed(view.metadata)] if self.metadata else []
         if not removed and not self.files and not changed:
             return None
         self.built = True

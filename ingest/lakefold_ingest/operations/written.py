@@ -60,6 +60,16 @@ class WrittenBefore:
             raise RetryError(message, where=view.uri, hint=hint)
 
 
+def check_target(view: View, target: Target, settings: WriteSettings) -> None:
+    """Raises `RetryError` if files that were written for `target` don't fit the table as it is in `view`."""
+    try:
+        now = view.target(target.fitting.schema, settings)
+    except InvalidError as error:
+        raise _other_columns(view.uri) from error
+    if not now.writes_like(target):
+        raise _other_columns(view.uri)
+
+
 @dataclass(slots=True)
 class AppendWritten(WrittenBefore, KeepsBadRows):
     """An `Operation` that adds files that were written for `target`, the table at version `read_version`.
@@ -96,12 +106,7 @@ class AppendWritten(WrittenBefore, KeepsBadRows):
             return None
         self.check_table(view)
         if self.built:
-            try:
-                target = view.target(self.target.fitting.schema, settings)
-            except InvalidError as error:
-                raise _other_columns(view.uri) from error
-            if not target.writes_like(self.target):
-                raise _other_columns(view.uri)
+            check_target(view, self.target, settings)
             self.read_version = view.version
         self.built = True
         return view.append(key, self.files, written_for=self.read_version)

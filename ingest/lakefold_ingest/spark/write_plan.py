@@ -148,7 +148,8 @@ class WritePlan:
             return AppendWritten(files, self.target, self.read_version, [bad_rows], table_id=table_id)
         if isinstance(self.target, ParquetTarget):
             where = "" if self.condition is None else self.condition.where
-            return ReplaceDelta(files, self.columns.decode(), where, self.metadata, table_id=table_id)
+            schema, target = self.columns.decode(), self.target
+            return ReplaceDelta(files, schema, where, self.metadata, target=target, table_id=table_id)
         columns = Schema.FromString(self.columns)
         if self.condition is not None:
             return ReplaceWhere(files, columns, self.condition.where, table_id=table_id)
