@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -130,6 +132,31 @@ def test_texts_of_other_libraries_in_columns_order_events_as_numbers_too(
         rows = pa.table({"op": op, "before": pa.nulls(2, row), "after": after, "source": source})
         put(folding, rows, change_format("id", "source.scn", envelope))
     assert names(folding)[1] == "new"
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize(
+    ("form", "text", "column", "expected"),
+    [
+        ("ZonedTime", "12:00:00+01:00", pa.time64("us"), time(11)),
+        ("IsoTime", "01:02:03Z", pa.time64("us"), time(1, 2, 3)),
+        ("IsoDate", "2020-01-02Z", pa.date32(), date(2020, 1, 2)),
+        ("IsoTimestamp", "2020-01-02T00:00:00Z", pa.timestamp("us", "UTC"), datetime(2020, 1, 2, tzinfo=UTC)),
+        ("Decimal(2)", "AZ8=", pa.decimal128(9, 2), Decimal("4.15")),
+        ("Bytes", "YWI=", pa.binary(), b"ab"),
+    ],
+)
+def test_values_are_converted_from_texts_of_other_libraries(
+    tmp_path: Path, form: str, text: str, column: pa.DataType, expected: object, kind: pa.DataType
+) -> None:
+    table = pa.schema({"id": pa.int64(), "v": column})
+    lance.write_dataset(table.empty_table(), str(tmp_path / "t"))
+    row = pa.struct([("id", pa.int64()), ("v", kind)])
+    after = pa.array([{"id": 1, "v": text}, {"id": 2, "v": None}], row)
+    rows = pa.table({"op": ["c", "c"], "before": pa.nulls(2, row), "after": after})
+    folding = Folding(tmp_path / "t")
+    put(folding, rows, change_format("id", envelope="debezium", debezium_types={"v": form}))
+    assert {row["id"]: row["v"] for row in folding.rows()} == {1: expected, 2: None}
 
 
 @pytest.mark.parametrize("before", [None, {}, {"name": "b"}, {"id": None, "name": "b"}, {"id": 2}])
