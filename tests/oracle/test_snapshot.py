@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefold
+from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.versions.times import micros_of
 from lakefold_table.errors import (
@@ -26,12 +27,14 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.storage import open_storage
+from tests.merging import Folding
 from tests.oracle.arrays import rows as rows_of
 from tests.oracle.test_rows_of_files import COLUMNS
 from tests.proposals import rows
 from tests.tables import LOG, TOPIC, Folded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -302,6 +305,38 @@ def test_an_argument_of_another_kind_is_refused(
     with pytest.raises(InvalidError, match=message) as refused:
         lakefold.open(written(tmp_path)).to_reader(**asked)  # type: ignore[arg-type]
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "id < 5 ADN c = 'XX'",
+        "id < 5, c = 'XX'",
+        "id < 5; and c = 'XX'",
+        "id < 5 c = 'XX'",
+        "id < 5 limit 1",
+        "id in (1, 2) 3",
+        "id < 5) and (c = 'XX'",
+        "id < 5)",
+        "id < 5 -- ) and (",
+        "c = ')' or id < 5)",
+    ],
+)
+def test_a_filter_is_read_whole(tmp_path: Path, where: str) -> None:
+    """Pylance ignores what follows the first whole condition, so that a typo would delete more rows."""
+    lance.write_dataset(pa.table({"id": range(10), "c": ["XX", "YY"] * 5}), str(tmp_path / "t"))
+    table = lakefold.open(tmp_path / "t")
+    if where.endswith("-- ) and ("):
+        assert table.count_rows(where) == table.to_arrow(filter=where).num_rows == 5
+        return
+    doors: list[Callable[[], object]] = [
+        lambda: table.count_rows(where),
+        lambda: table.to_arrow(filter=where),
+        lambda: Folding(tmp_path / "t").build(DeleteWhere(where)),
+    ]
+    for door in doors:
+        with pytest.raises(lakefold.InvalidError):
+            door()
 
 
 def test_a_number_is_no_truth_value_and_a_filter_may_be_an_expression(tmp_path: Path) -> None:
