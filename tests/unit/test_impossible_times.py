@@ -16,8 +16,9 @@ import lakefold
 from lakefold_committer.fold.fold import time_after
 from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_table.delta.actions.lines import LENGTH
 from lakefold_table.delta.actions.table_actions import CommitInfo
-from lakefold_table.delta.commit_head import LENGTH, MEMBER, head_line, head_of
+from lakefold_table.delta.commit_head import MEMBER, head_line, head_of
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.durations import LATEST_US

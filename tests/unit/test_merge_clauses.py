@@ -106,6 +106,12 @@ def test_a_list_of_constants_is_refused_if_pylance_compares_them_in_another_prec
     assert met.tolist() == expected
 
 
+@pytest.mark.parametrize("condition", ["source.half = 0.5) or (true", "source.half = 0.5 ADN true", "true)"])
+def test_a_condition_is_read_whole(condition: str) -> None:
+    with pytest.raises(InvalidError, match="can't be evaluated"):
+        holds([condition], {"source": pa.table(_FLOATS)}, 3)
+
+
 def test_a_clause_without_condition_of_another_kind_hides_nothing() -> None:
     Merge(("id",), clauses=(MatchedUpdate(), NotMatchedInsert("source.n > 1"), NotMatchedBySourceDelete()))
 

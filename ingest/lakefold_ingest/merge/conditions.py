@@ -24,6 +24,7 @@ from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_reader.lance.scan.scan_errors import translated_errors
+from lakefold_reader.lance.scan.whole_filter import whole
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exce
         with translated_errors(""):
             dataset = lance.write_dataset(pairs, f"memory://{uuid4()}")
             # A scan must have a column, and an expression such as `true` has none.
-            # In brackets, what follows the first of several expressions is not ignored.
-            columns = {name: f"({text}\n)" for name, text in expressions.items()} | {_ROW: _ROW}
+            columns = {name: whole(text) for name, text in expressions.items()} | {_ROW: _ROW}
             return dataset.scanner(columns=columns, scan_in_order=True).to_table().drop_columns([_ROW])
     except InvalidError as error:
         return error

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+from lakefold_table.delta.actions.lines import DIGITS, LENGTH, PREFIX, head_length
 from lakefold_table.delta.actions.table_actions import (
     MOST_BATCH,
     Action,
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.batches import AppMark
     from lakefold_table.position import LogId
 
-LENGTH: Final = "lakefoldLength"
 MEMBER: Final = "lakefold"
-DIGITS: Final = 10
-PREFIX: Final = f'{{"commitInfo":{{"{LENGTH}":"'.encode()
 RESERVED: Final = "lakefold:"
 """App ids in `txn` actions that begin with this are the committer's own."""
 MARKS_APP: Final = f"{RESERVED}marks"
@@ -115,12 +113,6 @@ def head_line(commit: CommitMetadata, info: Mapping[str, Any], *, has_marks: boo
     }
     line = to_json({CommitInfo.NAME: {LENGTH: "0" * DIGITS, **info, MEMBER: own}}).encode() + b"\n"
     return PREFIX + f"{len(line):0{DIGITS}}".encode() + line[len(PREFIX) + DIGITS :]
-
-
-def head_length(start: bytes) -> int:
-    """Returns how many bytes the first line of a commit takes, 0 if a committer did not write it."""
-    digits = start[len(PREFIX) : len(PREFIX) + DIGITS]
-    return int(digits) if start.startswith(PREFIX) and len(digits) == DIGITS and digits.isdigit() else 0
 
 
 def head_in(start: bytes) -> CommitMetadata | None:

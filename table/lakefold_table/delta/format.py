@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.lines import head_length, parse_actions
 from lakefold_table.delta.actions.table_actions import CommitInfo
 from lakefold_table.delta.checkpoints.sidecars import StoredCheckpoint
 from lakefold_table.delta.checkpoints.written import NO_RUNS, checkpoint_files, has_checkpoint
-from lakefold_table.delta.commit_head import head_in, head_length, keeps_marks, own_head
+from lakefold_table.delta.commit_head import head_in, keeps_marks, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, commit_path, detect

@@ -28,6 +28,7 @@ from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema, is_blo
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
 from lakefold_reader.lance.scan.sound_indices import may_hide_rows
+from lakefold_reader.lance.scan.whole_filter import whole
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.new_threads import check_room
@@ -63,10 +64,6 @@ OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
 """The lower half of a row's address is its offset in its fragment."""
 NAMES = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\b(?:_rowid|_rowaddr)\b""")
 """Quoted parts of a filter, and the two names."""
-_NO_BRACKETS = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|--[^\n]*""")
-"""Quoted parts of a filter, and comments."""
-MOST_SHOWN = 200
-"""How many characters of a filter an error shows."""
 BYTES, BLOB_ROWS = "all_binary", 16
 """How pylance is asked for the bytes of blobs, and of how many rows at once: each may be large."""
 LOOKED_UP, SPARSE = 1024, 16
@@ -223,7 +220,7 @@ class Dataset:
             is_legacy = opened.data_storage_version == LEGACY
             is_stand_in = not columns and columns is not None and is_legacy
             wanted_columns = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
-            where = _whole(where)
+            where = whole(where) if isinstance(where, str) else where
             if is_legacy and isinstance(where, str):
                 where = for_legacy_files(where)
             scanner = opened.scanner(
@@ -287,7 +284,7 @@ class Dataset:
         """Returns the number of rows for which the filter holds."""
         _check_filter(where)
         self._check_deletions(None)
-        opened, where = self._opened, _whole(where)
+        opened, where = self._opened, whole(where) if isinstance(where, str) else where
         with translated_errors(self.uri):
             if where is None or self._by_index:
                 return int(opened.count_rows(filter=where))
@@ -307,22 +304,6 @@ def _check_threads() -> None:
 @functools.cache
 def _check_room() -> None:
     check_room(_THREADS_BESIDE_CORES + (os.cpu_count() or 1))
-
-
-def _whole(where: Any) -> Any:  # noqa: ANN401 - a filter in any of its forms
-    """Returns a filter in brackets if it is a text: pylance ignores what follows the first whole condition.
-
-    Raises `InvalidError` if a bracket is closed that the filter doesn't open.
-    """
-    if not isinstance(where, str):
-        return where
-    depth = 0
-    for sign in re.findall("[()]", _NO_BRACKETS.sub("", where)):
-        depth += 1 if sign == "(" else -1
-        if depth < 0:
-            message = f"{where[:MOST_SHOWN]!r} closes a bracket that it doesn't open"
-            raise InvalidError(message, where="filter", hint="correct the brackets")
-    return f"({where}\n)"
 
 
 def for_legacy_files(where: str) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from lakefold_table.delta.actions.fields import members_of, read_fields
 from lakefold_table.delta.actions.file_lines import STARTS, files_in
 from lakefold_table.delta.actions.table_actions import BY_NAME, Action, UnknownAction
-from lakefold_table.delta.commit_head import head_length
 from lakefold_table.delta.json_text import MOST_BYTES, parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
 
@@ -16,6 +15,10 @@ if TYPE_CHECKING:
 
 BATCH: Final = 1 << 18
 """About how many bytes of lines are decoded together; longer lines are decoded alone."""
+LENGTH: Final = "lakefoldLength"
+"""The first member of a committer's commitInfo: how many bytes its line has, in so many `DIGITS`."""
+DIGITS: Final = 10
+PREFIX: Final = f'{{"commitInfo":{{"{LENGTH}":"'.encode()
 HINT: Final = "write each action in a line of its own, as Delta's protocol says"
 
 
@@ -41,6 +44,12 @@ def parse_actions(data: bytes, where: str = "") -> Iterator[Action]:
                 # A committer's own first line has the answers to a group of any size.
                 most = max(MOST_BYTES, head_length(line))
                 yield from actions_of(parse_object(line, at, most), at)
+
+
+def head_length(start: bytes) -> int:
+    """Returns how many bytes the first line of a commit takes, 0 if a committer did not write it."""
+    digits = start[len(PREFIX) : len(PREFIX) + DIGITS]
+    return int(digits) if start.startswith(PREFIX) and len(digits) == DIGITS and digits.isdigit() else 0
 
 
 def actions_of(members: Mapping[str, Any], where: str) -> Iterator[Action]:
