@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -338,6 +339,30 @@ def test_values_that_do_not_fit_the_last_type(tmp_path: Path) -> None:
     with pytest.raises(lakefold.RewrittenError):
         lakefold.changes(tmp_path, 0, rewritten="fail").read_all()
     assert lakefold.changes(tmp_path, 0, rewritten="skip").read_all().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.array([2**40], pa.int64()), pa.array([7], pa.int32())),
+        (pa.array(["word"]), pa.array([7], pa.int64())),
+        (pa.array([Decimal(10**9)], pa.decimal128(20, 2)), pa.array([Decimal(7)], pa.decimal128(5, 2))),
+        (pa.array([2**40], pa.int64()), pa.array([7], pa.int16())),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_values_of_partitions_that_do_not_fit_the_last_type(
+    tmp_path: Path, old: pa.Array, new: pa.Array
+) -> None:
+    """As in any other column; they are texts in the log."""
+    write_deltalake(tmp_path, pa.table({"x": [1], "p": old}), partition_by=["p"])
+    table = pa.table({"x": [2], "p": new})
+    write_deltalake(tmp_path, table, mode="overwrite", schema_mode="overwrite", partition_by=["p"])
+    with pytest.raises(lakefold.MisfitError, match="column p is"):
+        lakefold.changes(tmp_path, -1).read_all()
+    rows = lakefold.changes(tmp_path, -1, misfits="null").read_all()
+    assert rows["p"].to_pylist() == [None, None, *new.to_pylist()]
+    assert lakefold.open(tmp_path).to_arrow()["p"].to_pylist() == new.to_pylist()
 
 
 def test_a_consumer_continues_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

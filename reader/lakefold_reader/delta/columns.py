@@ -112,6 +112,24 @@ def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Arr
     return pa.repeat(pa.scalar(partition_value(text, column), column.field.type), rows)
 
 
+_WIDEST: Final = {
+    **dict.fromkeys(("byte", "short", "integer"), ("long", pa.int64())),
+    "float": ("double", pa.float64()),
+    "date": ("timestamp_ntz", pa.timestamp("us")),
+}
+"""The type in which a column of another one may have had its values before, and Arrow's type of them."""
+
+
+def older_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Array:
+    """Returns the column of a partition's value that doesn't fit the column's type, in an older one.
+
+    That is a wider type of its kind, else text.
+    """
+    kind, arrow = _WIDEST.get(column.type_name, ("decimal(38,18)", pa.decimal128(38, 18)))
+    value = None if text is None else value_to_read(text, kind)
+    return pa.repeat(pa.scalar(text) if value is None else pa.scalar(value, arrow), rows)
+
+
 def partition_value(text: str | None, column: DeltaColumn) -> Any | None:  # noqa: ANN401 - as `value_of`
     """Returns a partition's value, which is text in the log; empty text is null.
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from lakefold_reader.delta.columns import StoredFields, inner, partition_values, shaped, text_bytes
+from lakefold_reader.delta.columns import (
+    StoredFields,
+    inner,
+    older_values,
+    partition_values,
+    shaped,
+    text_bytes,
+)
 from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.delta.stored_file import opened
 from lakefold_reader.delta.versions import not_built
@@ -264,13 +271,22 @@ class DataFile:
     ) -> pa.Array:
         top = column.stored
         if top.physical in self._rows.partition_values:
-            return partition_values(self._rows.partition_values[top.physical], top, count)
+            return self._partition(self._rows.partition_values[top.physical], top, count)
         field = fields[top.field.name]
         if field is None:
             return pa.nulls(count, column.field.type)
         values = read[field.name]
         stored = self._shape(values if count == len(values) else values.slice(first, count), top)
         return inner(stored, column) if column.path else stored
+
+    def _partition(self, text: str | None, top: DeltaColumn, count: int) -> pa.Array:
+        """Returns a partition's value. In a feed it may be one of a type that the column had before."""
+        try:
+            return partition_values(text, top, count)
+        except ValueError:
+            if self._shape is shaped:
+                raise
+            return self._shape(older_values(text, top, count), top)
 
     def _unreadable(self, error: Exception) -> DamagedError:
         if isinstance(error, FileNotFoundError):
