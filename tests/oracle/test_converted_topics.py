@@ -96,6 +96,15 @@ def test_what_orders_the_events_has_one_type(folding: Folding, order_by: str) ->
         folding.build(ApplyChanges(messages(*events), change_format("id", order_by, "debezium")))
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_event_without_an_order_is_a_bad_row_also_if_it_is_alone(folding: Folding, others: int) -> None:
+    """A query whose bad rows are kept must not stop because a batch has no others."""
+    good = [change("c", None, {"id": number, "name": "n"}, 6) for number in range(10, 10 + others)]
+    events = messages(*good, change("c", None, {"id": 4, "name": "x"}, 6) | {"ts_ms": None})
+    error = refusal(folding, events, MESSAGES)
+    assert (error.rows, error.columns) == (1, ("ts_ms",))
+
+
 @pytest.mark.parametrize(
     ("older", "newer"),
     [("9", "10"), ("-10", "-9"), ("0009", "0010"), ("9" * 19, "1" + "0" * 19), ("a9", "b1"), ("10", "x9")],

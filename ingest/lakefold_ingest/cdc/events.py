@@ -155,7 +155,9 @@ def order_of(
             known = ", ".join(dict.fromkeys([*envelopes.column_names, *(images or envelopes).column_names]))
             hint = f"the columns are {known}; fields of structs are named as source.lsn"
             raise InvalidError(f"{path} is not in the batch", where=OptionName("order_by"), hint=hint)
-        columns[name] = pa.nulls(envelopes.num_rows, pa.int64()) if column is None else column
+        # The type of JSON's nulls is not known. They have no order, so each of them is a bad row.
+        is_unknown = column is None or types.is_null(column.type)
+        columns[name] = pa.nulls(envelopes.num_rows, pa.int64()) if is_unknown else column
     if not columns:
         return pa.table({"none": pa.nulls(envelopes.num_rows)}).select([])
     return pa.table(columns)
