@@ -104,6 +104,31 @@ def test_the_rows_that_a_merge_of_delta_rs_left_are_no_changes(tmp_path: Path) -
     assert len(delta_rs_rows(path)) == after[1].total()
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pa.scalar(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), pa.timestamp("us", "UTC")),
+        pa.scalar(1e20),
+        pa.scalar(0.1, pa.float32()),
+        pa.scalar(Decimal("1.20"), pa.decimal128(9, 2)),
+    ],
+    ids=lambda value: str(value.type),
+)
+def test_rows_of_a_partition_whose_value_others_write_otherwise_are_no_changes(
+    tmp_path: Path, value: pa.Scalar
+) -> None:
+    """delta-rs and Lakefold write different texts of one value."""
+    folding = DeltaFolding(tmp_path / "t")
+    rows = pa.table({"id": [1, 2], "p": pa.repeat(value, 2), "v": ["a", "b"]})
+    write_deltalake(folding.path, rows, partition_by=["p"])
+    folding.put(UpsertRows(pa.table({"id": [1], "v": ["u"]}), Merge(("id",))))
+    feed = lakefold.changes(folding.path, 0).read_all().to_pylist()
+    assert [(row["id"], row["v"], row["_change_type"]) for row in feed] == [
+        (1, "a", "delete"),
+        (1, "u", "insert"),
+    ]
+
+
 def test_a_column_that_is_not_read_distinguishes_rows_as_well(tmp_path: Path) -> None:
     folding = DeltaFolding(tmp_path / "t")
     folding.create(SCHEMA, {})

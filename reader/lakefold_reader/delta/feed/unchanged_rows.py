@@ -34,20 +34,26 @@ ITEM_BYTES = 8
 
 @value()
 class Rewrite:
-    """The files of one partition that a version removed, and those that it added."""
+    """Files that a version removed, and files that it added, which may have rows of them."""
 
     removed: tuple[StoredRows, ...]
     added: tuple[StoredRows, ...]
 
 
 def rewrites(removed: Iterable[StoredRows], added: Iterable[StoredRows]) -> dict[str, Rewrite]:
-    """Returns by path the rewrite that a file is part of. Rows of other partitions can't be equal."""
+    """Returns by path the rewrite that a file is part of. Rows of other partitions can't be equal.
+
+    Clients write a partition's value as different texts, e.g. 1.25 and 1.2500. So files whose text is on one
+    side alone are compared with each other.
+    """
     sides: dict[frozenset[tuple[str, str | None]], tuple[list[StoredRows], list[StoredRows]]] = {}
     for side, files in enumerate((removed, added)):
         for rows in files:
             values = frozenset((name, text or None) for name, text in rows.partition_values.items())
             sides.setdefault(values, ([], []))[side].append(rows)
-    both = [Rewrite(tuple(old), tuple(new)) for old, new in sides.values() if old and new]
+    alone = [side for side in sides.values() if not all(side)]
+    others = [rows for old, _ in alone for rows in old], [rows for _, new in alone for rows in new]
+    both = [Rewrite(tuple(old), tuple(new)) for old, new in (*sides.values(), others) if old and new]
     return {rows.path: each for each in both for rows in (*each.removed, *each.added)}
 
 
