@@ -310,7 +310,7 @@ class Proposer(Closing):
     ) -> None:
         offset = message.offset()
         if error is not None:
-            self._has_timed_out |= error.code() == KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - its public name
+            self._has_timed_out |= meaning_of(error, Request.SENDING) is Meaning.UNANSWERED
             failed = self._failed(error, size)
         elif offset is None or offset < 0:
             failed = RetryError("the broker returned no offset", where=self.topic.name, hint=_AGAIN)
