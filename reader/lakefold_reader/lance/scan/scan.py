@@ -220,9 +220,8 @@ class Dataset:
             is_legacy = opened.data_storage_version == LEGACY
             is_stand_in = not columns and columns is not None and is_legacy
             wanted_columns = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
-            where = whole(where) if isinstance(where, str) else where
-            if is_legacy and isinstance(where, str):
-                where = for_legacy_files(where)
+            if isinstance(where, str):
+                where = for_legacy_files(whole(where)) if is_legacy else whole(where)
             scanner = opened.scanner(
                 fragments=only,
                 columns=wanted_columns,

@@ -105,7 +105,8 @@ def with_lineage(
         fault = _versions_fault(fragment, lineage, current, indices)
         if fault is not None:
             return fault
-        complete.append(_complete(fragment, current, indices, table.head.next_row_id))
+        row_ids = row_ids_below(fragment.inline_row_ids, lineage.ids, table.head.next_row_id)
+        complete.append(_complete(fragment, row_ids, current, indices))
     return CompleteRows(complete, in_order)
 
 
@@ -156,9 +157,8 @@ def _versions_fault(
 
 
 def _complete(
-    fragment: DataFragment, current: Lineage, indices: NDArray[np.intp], next_row_id: int
+    fragment: DataFragment, row_ids: bytes, current: Lineage, indices: NDArray[np.intp]
 ) -> DataFragment:
-    row_ids = row_ids_below(fragment.inline_row_ids, current.ids[indices], next_row_id)
     states_versions = fragment.inline_created_at_versions and fragment.inline_last_updated_at_versions
     if states_versions and row_ids == fragment.inline_row_ids:
         return fragment
