@@ -80,7 +80,7 @@ of `lakefold.append`, `lakefold.Writer` and `sink`. The features that they need 
 no others: without properties a table has none, as one of delta-spark. `delta.feature.NAME` = `supported` adds
 a feature that nothing uses yet. `delta.constraints.NAME` is a CHECK constraint. A name that is unknown
 here, and a value that a property can't have, are refused before anything is sent. Names that don't begin with
-`delta.` are your own; those of [maintenance](../operations.md) are among them.
+`delta.` are your own; those of [maintenance](../operations/maintain.md) are among them.
 
 If the table exists, it keeps the properties that it has, as with delta-spark: properties of a write are only
 checked then ([decision 0098](../decisions/0098-a-write-gives-properties-to-new-tables-only.md)). Other

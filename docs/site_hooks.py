@@ -30,7 +30,7 @@ OTHER_PAGES: Final = {
 }
 """Files outside of docs/, and the pages of the site for them. `index.md` is written for the site."""
 FOLDERS: Final = {
-    "docs/decisions": "decisions/0001-a-log-gives-the-order.md",
+    "docs/decisions": "decisions/README.md",
     "docs/reference": "reference/python.md",
 }
 """Where a link to a folder leads."""
@@ -42,7 +42,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds the decisions to the navigation."""
     pages = sorted(path.name for path in (ROOT / "docs/decisions").glob("[0-9]*.md"))
     entry = next(each for each in config.nav or [] if isinstance(each, dict) and "Decisions" in each)
-    entry["Decisions"] = [f"decisions/{name}" for name in pages if not name.startswith("0000")]
+    entry["Decisions"] = [
+        "decisions/README.md",
+        *(f"decisions/{name}" for name in pages if not name.startswith("0000")),
+    ]
     return config
 
 

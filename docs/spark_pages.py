@@ -239,7 +239,7 @@ need no pylance; merges do, for their conditions. Each task that writes compares
 since executors may be added later. A data source can't run tasks before those of its batch. So with
 `format("lakefold")`, in any mode, the first task of each process opens the table, loads pylance and checks
 its release if it is a Lance table, and writes a file that is removed at
-once ([without the right to delete it stays](../operations.md)).
+once ([without the right to delete it stays](../operations/stores.md)).
 
 ## File sizes
 
@@ -449,7 +449,7 @@ attempts, and how far the committer is behind (with `wait=log`) are found elsewh
 - **In traces**: a batch of `sink` is a span if the driver's Python process is traced, and a batch of
   `format("lakefold")` if the variables of OpenTelemetry are set for Spark's Python processes, as by
   `spark.executorEnv.OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318`, with `lakefold[otel]` installed. The
-  committer's spans are below it, down to the version ([traces](../operations.md#traces)).
+  committer's spans are below it, down to the version ([traces](../operations/observe.md#traces)).
 
 `format("lakefold")` logs in a Python process of Spark; from Spark 4.1 on, the setting
 `spark.sql.pyspark.worker.logging.enabled` collects what such processes log

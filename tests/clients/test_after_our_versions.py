@@ -1,6 +1,6 @@
 """Clients that opened a table before our commits go on writing to it after them.
 
-Promise: older-clients (docs/operations.md).
+Promise: older-clients (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "socat": "1.7.4.4",
     "util-linux": "2.38.1",
 }
-"""The versions that the figures of docs/operations.md were measured with, those of Debian 12."""
+"""The versions that the figures of docs/operations/size.md were measured with, those of Debian 12."""
 
 
 def installed() -> dict[str, str]:

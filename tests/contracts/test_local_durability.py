@@ -1,6 +1,6 @@
 """Holds the local store against races of processes, SIGKILL and power cuts, with both ways to write.
 
-Promises: failed-sync-is-no-sync, proposed-files-synced (docs/operations.md).
+Promises: failed-sync-is-no-sync, proposed-files-synced (docs/operations/promises.md).
 """
 
 from __future__ import annotations

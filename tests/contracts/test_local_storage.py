@@ -1,6 +1,6 @@
 """What is particular to the store on a local disk: links, folders, and what failed system calls become.
 
-Promise: no-link-followed (docs/operations.md).
+Promise: no-link-followed (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ RULES: list[dict[str, Any]] = [
     rule for group in load(DEPLOY / "alerts/lakefold.yaml")["groups"] for rule in group["rules"]
 ]
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "dashboards/lakefold.json").read_text(encoding="utf-8"))
-RUNBOOKS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+RUNBOOKS = (ROOT / "docs/operations/observe.md").read_text(encoding="utf-8")
 VARIABLES = {"$__rate_interval": "5m", "$namespace": "lake", "$job": "lake"}
 VALUES = {
     "kind": set(OUTCOMES),
@@ -170,7 +170,7 @@ def test_every_alert_has_its_section(rule: dict[str, Any]) -> None:
     name = rule["alert"]
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert rule["annotations"]["summary"]
-    assert rule["annotations"]["runbook"] == f"docs/operations.md#{name.lower()}"
+    assert rule["annotations"]["runbook"] == f"docs/operations/observe.md#{name.lower()}"
     assert f"\n### {name}\n" in RUNBOOKS
 
 

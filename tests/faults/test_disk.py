@@ -3,7 +3,7 @@
 No version is reported unless the disk has it, whatever a sync after a failed one has returned. When the disk
 works again, or the machine was restarted, each entry is in the table once.
 
-Promises: synced-before-committed, failed-sync-is-no-sync (docs/operations.md).
+Promises: synced-before-committed, failed-sync-is-no-sync (docs/operations/promises.md).
 """
 
 from __future__ import annotations

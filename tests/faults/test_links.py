@@ -2,7 +2,7 @@
 
 The link leads to a copy of what it replaces, so that nothing but the link itself could be noticed.
 
-Promise: no-link-followed (docs/operations.md).
+Promise: no-link-followed (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Short of memory: a claim takes no more than it may, is never Invalid for want of it, and others go on.
 
-Promise: claims-fit (docs/operations.md).
+Promise: claims-fit (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A broker is fenced while it starts, and if the controller has not heard from it for a session, for example on
 an overloaded machine. It then goes on answering, and leaves itself out of the answer.
 
-Promise: cut-connections (docs/operations.md).
+Promise: cut-connections (docs/operations/promises.md).
 """
 
 from __future__ import annotations

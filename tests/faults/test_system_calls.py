@@ -3,7 +3,7 @@
 `test_disk.py` plays the same in one process, and cuts the power besides. Here it is the system that fails,
 under whatever calls Python and its libraries make. Only played with `--all-faults`; needs strace.
 
-Promise: synced-before-committed (docs/operations.md).
+Promise: synced-before-committed (docs/operations/promises.md).
 """
 
 from __future__ import annotations

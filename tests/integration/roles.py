@@ -1,4 +1,4 @@
-"""The rights of each role, as docs/operations.md lists them: what is documented is what is tested."""
+"""The rights of each role, as docs/operations/install.md lists them: what is documented is what is tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import TopicNames
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations" / "install.md"
 _HEADER: Final = "role"
 _NOTHING: Final = "\N{EN DASH}"
 _PREFIX: Final = "…"

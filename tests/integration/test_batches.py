@@ -1,6 +1,6 @@
 """A batch through a real log and a real committer, without Spark: each key once, whatever happens.
 
-Promises: rolled-back-batches, older-batches, different-content (docs/operations.md).
+Promises: rolled-back-batches, older-batches, different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def makes_the_table_of_versions(words: list[str], dynamodb: DynamoServer) -> Non
 
 
 ELSEWHERE: Final = {
-    ("docs/operations.md", "an account of AWS"): "below, on DynamoDB Local",
+    ("docs/operations/stores.md", "an account of AWS"): "below, on DynamoDB Local",
     ("docs/reference/spark.md", "a Spark session with lakefold[ingest], and a table"): "test_spark_writes.py",
     (
         "docs/reference/spark-writes.md",
@@ -148,7 +148,7 @@ CHECKS: Final[dict[tuple[str, str], Callable[[Block, Path], None]]] = {
     ("tests/README.md", "the environment of `make test`, and some minutes"): is_known_to_this_repository,
     ("tests/README.md", "ten minutes, and hours for the random examples"): is_known_to_this_repository,
     ("docs/tutorial.md", "a clone as the current folder, and the network"): installs,
-    ("docs/operations.md", "Docker, a registry, helm and a cluster"): names_files_and_values_of_the_chart,
+    ("docs/operations/install.md", "Docker, a registry, helm and a cluster"): names_files_and_values_of_the_chart,
 }
 
 

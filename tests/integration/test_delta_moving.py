@@ -1,6 +1,6 @@
 """adopt, rebind, detach and drop of Delta tables on a real log.
 
-Promises: positions-never-go-back, dropped-by-a-version (docs/operations.md).
+Promises: positions-never-go-back, dropped-by-a-version (docs/operations/promises.md).
 """
 
 from __future__ import annotations

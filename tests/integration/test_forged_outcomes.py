@@ -2,7 +2,7 @@
 
 The forger is a plain producer. He knows the table, its id and its log, as every reader does.
 
-Promises: signed-outcomes, no-outcome-stops-nobody (docs/operations.md).
+Promises: signed-outcomes, no-outcome-stops-nobody (docs/operations/promises.md).
 """
 
 from __future__ import annotations

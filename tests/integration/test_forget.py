@@ -1,6 +1,6 @@
 """`lakefold forget` through a real log, in each format and on a branch; the figures show it.
 
-Promises: forgotten-app (docs/operations.md).
+Promises: forgotten-app (docs/operations/promises.md).
 """
 
 from __future__ import annotations

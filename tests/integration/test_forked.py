@@ -2,7 +2,7 @@
 
 A fork has none of the threads. So each of these makes its own there, or raises at once and says what to do.
 
-Promises: forked-processes (docs/operations.md).
+Promises: forked-processes (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every store promises, asked of `gs://`: Google's words, and a real server that decides the races.
 
-Promises: forked-processes (docs/operations.md).
+Promises: forked-processes (docs/operations/promises.md).
 """
 
 from __future__ import annotations

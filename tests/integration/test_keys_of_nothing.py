@@ -2,7 +2,7 @@
 
 Run again after its job's later batches, it may meet rows that it would change, and must not.
 
-Promise: nothing-counts (docs/operations.md).
+Promise: nothing-counts (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The committer is killed when it has published a version and reported nothing, and none follows it. The writer
 sees no outcome, but the key of its batch in the table's marks. That key may be another process's.
 
-Promise: own-batches (docs/operations.md).
+Promise: own-batches (docs/operations/promises.md).
 """
 
 from __future__ import annotations

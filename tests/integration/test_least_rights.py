@@ -1,9 +1,9 @@
 """Each role runs with the rights that the documents list for it, and misses by name each right that is taken.
 
 The broker's authorizer is Kafka's own. The test's set-up is its super user, the roles are users with
-ACLs made from the table in docs/operations.md.
+ACLs made from the table in docs/operations/promises.md.
 
-Promise: least-rights (docs/operations.md).
+Promise: least-rights (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Kafka doesn't sync its files. The broker's data is set back here to an earlier clean stop, as a power cut or a
 copy that is put back may do, and writers append before the committer comes.
 
-Promise: same-entry (docs/operations.md).
+Promise: same-entry (docs/operations/promises.md).
 """
 
 from __future__ import annotations

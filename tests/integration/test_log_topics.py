@@ -1,6 +1,6 @@
 """The committer makes the topics so that no entry is lost, and knows a topic that was made otherwise.
 
-Promise: no-outcome-stops-nobody (docs/operations.md).
+Promise: no-outcome-stops-nobody (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """adopt, rebind, detach and drop on a real log: what they refuse, what a committer makes of it then.
 
-Promises: positions-never-go-back, dropped-by-a-version (docs/operations.md).
+Promises: positions-never-go-back, dropped-by-a-version (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A transaction that a producer leaves open in a topic is noticed and named, with how to end it.
 
-Promise: open-transactions-noticed (docs/operations.md).
+Promise: open-transactions-noticed (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Kafka doesn't sync its files, and an unclean election takes a replica that is behind. Here the data of the
 outcomes topic alone is set back to an earlier clean stop, with the transactions and the group's offset left.
 
-Promise: lost-outcomes-given-again (docs/operations.md).
+Promise: lost-outcomes-given-again (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Another batch under a key that was used raises in each door and format, and changes nothing.
 
-The same batch, run again, is a quiet Duplicate. Promise: different-content (docs/operations.md).
+The same batch, run again, is a quiet Duplicate. Promise: different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

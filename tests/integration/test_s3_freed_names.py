@@ -3,7 +3,7 @@
 Real pylance commits and cleans up between our look and our put, which a proxy holds; a tag keeps the version
 that our look asks for.
 
-Promise: in-the-line (docs/operations.md).
+Promise: in-the-line (docs/operations/promises.md).
 """
 
 from __future__ import annotations

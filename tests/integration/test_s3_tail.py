@@ -1,6 +1,6 @@
 """A tail of a table on S3: a request for each version, none of them a listing, and faults at their place.
 
-Promise: late-files-unread (docs/operations.md).
+Promise: late-files-unread (docs/operations/promises.md).
 """
 
 from __future__ import annotations

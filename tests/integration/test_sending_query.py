@@ -1,6 +1,6 @@
 """A batch that another streaming query sent under the same app id and number is no repetition.
 
-Promise: older-batches (docs/operations.md).
+Promise: older-batches (docs/operations/promises.md).
 """
 
 from __future__ import annotations

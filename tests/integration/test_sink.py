@@ -1,6 +1,6 @@
 """Streaming queries write through a real log: each row once, also when the driver is killed.
 
-Promises: older-batches, different-content (docs/operations.md).
+Promises: older-batches, different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spark writes by `format("lakefold")`: each row once, nothing that doesn't fit, no files of failed tasks.
 
-Promise: older-batches (docs/operations.md).
+Promise: older-batches (docs/operations/promises.md).
 """
 
 from __future__ import annotations

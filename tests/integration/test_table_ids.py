@@ -1,7 +1,7 @@
 """Every door's proposals name the table that they were built on, in each format, as a real log has them.
 
 `tests/unit/test_table_ids_of_doors.py` lists the places that make and send them. Promise: its-own-table
-(docs/operations.md).
+(docs/operations/promises.md).
 """
 
 from __future__ import annotations

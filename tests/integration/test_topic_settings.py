@@ -1,6 +1,6 @@
 """Settings of the topics that lose entries end a committer, and what they took away is noticed as a gap.
 
-Promises: topic-settings, no-holes (docs/operations.md).
+Promises: topic-settings, no-holes (docs/operations/promises.md).
 """
 
 from __future__ import annotations

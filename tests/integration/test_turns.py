@@ -1,6 +1,6 @@
 """Writers of the same keys take turns: in several processes, and beside one that was killed.
 
-Promises: refused-first (docs/operations.md).
+Promises: refused-first (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A proposal without app id that is sent again after pylance compacted the table: its rows come once.
 
-Promise: keyless-repeats (docs/operations.md).
+Promise: keyless-repeats (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`lakefold drop` of a Delta table in a bucket: nothing is left, also after it was interrupted at any file.
 
-delta-rs decides what clients read meanwhile. Promise: dropped-by-a-version (docs/operations.md).
+delta-rs decides what clients read meanwhile. Promise: dropped-by-a-version (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table that is dropped at each store call of a clean-up and made anew keeps its files, or is not dropped.
 
 All versions of the new table have names of those that the clean-up removes. Promise: dropped-by-a-version
-(docs/operations.md).
+(docs/operations/promises.md).
 """
 
 from __future__ import annotations

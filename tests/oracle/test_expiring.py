@@ -3,7 +3,7 @@
 The clean-up is stopped after each file that it removes. It removes what versions name first, and the versions
 last.
 
-Promise: expired-not-damaged (docs/operations.md).
+Promise: expired-not-damaged (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Columns that are dropped and restored within the range of a change feed keep their values in earlier rows.
 
-Promise: feeds-add-up (docs/operations.md).
+Promise: feeds-add-up (docs/operations/promises.md).
 """
 
 from __future__ import annotations

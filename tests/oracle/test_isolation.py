@@ -3,7 +3,7 @@
 Two batches are built on one version. Under `Serializable` the second is refused if the first changed what the
 second has read. Without a level, both are committed: the rows that they change differ.
 
-Promise: serializable (docs/operations.md).
+Promise: serializable (docs/operations/promises.md).
 """
 
 from __future__ import annotations

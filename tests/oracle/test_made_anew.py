@@ -1,6 +1,6 @@
 """A table or a branch that was removed and created again under its name: readers of the old one get an error.
 
-Promise: made-anew (docs/operations.md).
+Promise: made-anew (docs/operations/promises.md).
 """
 
 from __future__ import annotations

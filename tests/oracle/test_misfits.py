@@ -1,6 +1,6 @@
 """Values that don't fit the last version's type: a feed names them, or continues and reports how many.
 
-Promise: misfits-are-reported (docs/operations.md).
+Promise: misfits-are-reported (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What each release left is compared with the result of pylance 14 for the same Append.
 
-Promise: old-tables (docs/operations.md).
+Promise: old-tables (docs/operations/promises.md).
 """
 
 from __future__ import annotations

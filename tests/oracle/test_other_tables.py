@@ -3,7 +3,7 @@
 The table was removed and made anew, its branch was, or it was restored to an earlier copy. Each table here is
 as the other one was, byte by byte but for its marks, so that nothing else refuses the proposal.
 
-Promise: other-tables (docs/operations.md).
+Promise: other-tables (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What verbs print of a table moves no cursor and forges no line, and its JSON is one line for each item.
 
-Promise: printed-values (docs/operations.md).
+Promise: printed-values (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Afterwards the version can be read whole and is named, or the one who asked was told no and nothing names it.
 
-Promises: named-versions-stay (docs/operations.md).
+Promises: named-versions-stay (docs/operations/promises.md).
 """
 
 from __future__ import annotations

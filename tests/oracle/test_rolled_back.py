@@ -1,6 +1,6 @@
 """A batch whose rows pylance's `restore` left out: its repetition and `explain` say so.
 
-Promise: rolled-back-batches (docs/operations.md).
+Promise: rolled-back-batches (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Spark's rules, from its SQL reference: a comparison with null is null, NaN equals itself and is larger than
 any number, zeros are equal, text and bytes are ordered by their bytes.
 
-Promise: spark-filters (docs/operations.md).
+Promise: spark-filters (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The table of `world` is changed by pylance and by our fold; the expected rows of
 same is checked for a copy whose versions have lost their transactions: the fragments alone must give the same
 result.
 
-Promise: feeds-add-up (docs/operations.md).
+Promise: feeds-add-up (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Restores by us and by others in any order: a key counts as rolled back exactly if its rows are gone.
 
-Promise: rolled-back-batches (docs/operations.md).
+Promise: rolled-back-batches (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ alone or in a group. Every operation is also a function of the table's rows. Wha
 these functions give one after another, in the order of the log; a batch that changes nothing counts where it
 read.
 
-Promise: serializable (docs/operations.md).
+Promise: serializable (docs/operations/promises.md).
 """
 
 from __future__ import annotations

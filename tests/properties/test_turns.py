@@ -1,6 +1,6 @@
 """Turns of refused proposals: who waits for whom, and how often writers are refused.
 
-Promises: refused-first (docs/operations.md).
+Promises: refused-first (docs/operations/promises.md).
 """
 
 from __future__ import annotations

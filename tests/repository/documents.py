@@ -17,9 +17,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"^\.?[\w.*-]+(?:/[\w.*-]+)*/?$")
 FILE = re.compile(r"^[\w*-]+\.(?:py|proto|md|toml|lock|json)$")
-FOLDER = re.compile(r"^\w+/$")
-PARTS = re.compile(r"^\*\*`([\w/]+)/`\*\*$(.*?)(?=^\*\*|^#|\Z)", re.MULTILINE | re.DOTALL)
-ROW = re.compile(r"^\|([^|]*)\|(.*)$", re.MULTILINE)
+FOLDER = re.compile(r"`([\w/]+/)`( ○)?")
+PARTS = re.compile(r"^\*\*`([\w/]+)/`\*\*[^\n]*$(.*?)(?=^\*\*|^#|\Z)", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\|([^|]*)\|", re.MULTILINE)
 MODULE = re.compile(r"^((?:lakefold_\w+|tests|benchmarks)(?:\.\w+)+)$")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]+)\b")
 HEADING = re.compile(r"\A# (\d{4}) · \S")
@@ -59,38 +59,18 @@ def _ends_one(code: str, tracked: Collection[str]) -> bool:
     return any(f"/{path}".endswith(f"/{code}") for path in tracked)
 
 
-def misplaced(document: Source, tracked: Collection[str]) -> Iterator[str]:
-    """Yields the files and folders that the map names in a folder that doesn't have them.
+def mapped(document: Source) -> dict[str, bool]:
+    """Returns the folders on the map in the document, and whether the map marks each as pure.
 
-    Below a line like **`table/lakefold_table/`**, bare names in tables are in that folder, or in the folder
-    that the first column named last by its whole path.
+    A line that begins with **`table/lakefold_table/`** names a package. The first column of the table below
+    it names folders inside of the package.
     """
-    for folder, part in PARTS.findall(document.text):
-        room = folder
-        for first, rest in ROW.findall(part):
-            room = next((code[:-1] for code in CODE.findall(first) if _is_room(code, folder)), room)
-            for code in CODE.findall(first + rest):
-                bare = FILE.match(code) or (FOLDER.match(code) and code in first)
-                either = (f"{folder}/{code}", f"{room}/{code}")
-                if bare and not any(path.startswith(either) for path in tracked):
-                    yield f"{document.path}: there is no {code} in {room}/"
-
-
-def _is_room(code: str, folder: str) -> bool:
-    return code.startswith(f"{folder}/") and code.endswith("/")
-
-
-def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
-    """Yields the modules that the map in the document leaves out.
-
-    A module is on the map by its path, by its bare name, or by its folder, in a row of a table.
-    """
-    rows = "\n".join(line for line in document.text.splitlines() if line.startswith("|"))
-    named = set(CODE.findall(rows))
-    for module in modules:
-        folders = {f"{folder}/" for folder in module.pure.parents}
-        if module.pure.name != "__init__.py" and not named & {module.path, module.pure.name, *folders}:
-            yield f"{document.path}: the map leaves out {module.path}"
+    folders: dict[str, bool] = {}
+    for package, part in PARTS.findall(document.text):
+        folders[package] = False
+        for names in ROW.findall(part):
+            folders |= {f"{package}/{name}".rstrip("/"): bool(mark) for name, mark in FOLDER.findall(names)}
+    return folders
 
 
 def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str]:

@@ -96,36 +96,17 @@ def test_paths_in_documents(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "count"),
+    ("row", "folders"),
     [
-        ("| `table/a/b.py` |", 0),
-        ("| `b.py` ○ |", 0),
-        ("| `table/a/` |", 0),
-        ("see `b.py`", 1),
-        ("| `c.py` |", 1),
+        ("| `b/` | what |", {"table/a/b": False}),
+        ("| `b/` ○, `b/c/` | what `d/` |", {"table/a/b": True, "table/a/b/c": False}),
+        ("see `b/`", {}),
+        ("\n**`table/x/`**: what\n\n| `b/` | what |", {"table/x": False, "table/x/b": False}),
     ],
 )
-def test_modules_on_the_map(row: str, count: int) -> None:
-    modules = [Source("table/a/b.py", DOC), Source("table/a/__init__.py", DOC)]
-    assert len(list(documents.unmapped(Source("ARCHITECTURE.md", row), modules))) == count
-
-
-@pytest.mark.parametrize(
-    ("row", "count"),
-    [
-        ("| `b.py`, `c/` ○ | what |", 0),
-        ("| `gone.py` | what |", 1),
-        ("| `gone/` | what |", 1),
-        ("| `b.py` | holds `gone.py` |", 1),
-        ("| `table/a/c/` | holds `d.py` |\n| `d.py`, `b.py` | what |", 0),
-        ("| `d.py` | what |\n| `table/a/c/` | what |", 1),
-        ("see `gone.py`", 0),
-        ("\n**`table/x/`**\n\n| `b.py` | what |", 1),
-    ],
-)
-def test_what_the_map_puts_into_a_folder(row: str, count: int) -> None:
-    document = Source("ARCHITECTURE.md", f"**`table/a/`**\n\n{row}\n")
-    assert len(list(documents.misplaced(document, ["table/a/b.py", "table/a/c/d.py"]))) == count
+def test_folders_on_the_map(row: str, folders: dict[str, bool]) -> None:
+    document = Source("ARCHITECTURE.md", f"**`table/a/`**: what\n\n{row}\n")
+    assert documents.mapped(document) == {"table/a": False, **folders}
 
 
 @pytest.mark.parametrize(

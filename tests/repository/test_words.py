@@ -28,7 +28,7 @@ def general() -> set[str]:
 
 
 def test_each_word_of_a_name_is_explained_or_general() -> None:
-    glossary = words.glossary_of(tree.source_at("ARCHITECTURE.md"))
+    glossary = words.glossary_of(tree.source_at("docs/glossary.md"))
     assert len(glossary) > 300
     assert "\n".join(words.uncommon(product(), glossary | general())) == ""
 
@@ -77,8 +77,8 @@ def test_a_coined_word_is_noticed() -> None:
     ]
 
 
-def test_the_glossary_is_one_section() -> None:
-    page = checks.Source("a.md", "# A\n\nno\n\n## Words\n\n| head | it *is* |\n\n## Next\n\nnext\n")
+def test_the_glossary_is_its_table() -> None:
+    page = checks.Source("a.md", "# A\n\nno\n\n| head | it *is* |\n\nnext\n")
     assert words.glossary_of(page) == {"head", "it", "is"}
 
 

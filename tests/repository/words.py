@@ -13,16 +13,15 @@ if TYPE_CHECKING:
 
 CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|\d+")
 LETTERS = re.compile(r"[a-z]+")
-GLOSSARY = re.compile(r"^## Words$(.*?)^## ", re.MULTILINE | re.DOTALL)
 STATES = {"Enum", "StrEnum", "IntEnum", "Named"}
 """Classes whose subclasses list states, or other values with a name."""
 ENDINGS = ("s", "es", "d", "ed", "r", "er", "ing", "n")
 
 
 def glossary_of(page: Source) -> set[str]:
-    """Returns the words of the page's section Words, with those of the meanings."""
-    section = GLOSSARY.search(page.text)
-    return set(LETTERS.findall(section[1].lower())) if section else set()
+    """Returns the words of the page's table, with those of the meanings."""
+    rows = [line for line in page.text.lower().splitlines() if line.startswith("|")]
+    return set(LETTERS.findall("\n".join(rows)))
 
 
 def named_words(source: Source) -> Iterator[tuple[str, str]]:

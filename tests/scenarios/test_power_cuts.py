@@ -4,7 +4,7 @@ What is left is the old version or the new, whole, with its data files, its file
 checkpoint that names it, whatever of what wasn't synced the disk has kept; what was reported exists; and the
 next committer folds the same entries to the same answers (one-commit-point).
 
-Promises: synced-before-committed, proposed-files-synced (docs/operations.md).
+Promises: synced-before-committed, proposed-files-synced (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The random histories kill anywhere, sooner or later. Here nothing is left to chance but what becomes of the
 put that was on its way.
 
-Promises: tag-before-answer (docs/operations.md).
+Promises: tag-before-answer (docs/operations/promises.md).
 """
 
 from __future__ import annotations

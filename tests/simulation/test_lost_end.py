@@ -1,6 +1,6 @@
 """Brokers that are restored to an earlier state: also the committed offset, and the number of the last owner.
 
-Promises: same-entry, accepted-loss (docs/operations.md).
+Promises: same-entry, accepted-loss (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a sink compares, when a batch was folded before, is what the committer would compare.
 
-Promise: different-content (docs/operations.md).
+Promise: different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A cursor's text can be parsed to the same cursor, for any name of a branch.
 
-Promise: made-anew (docs/operations.md).
+Promise: made-anew (docs/operations/promises.md).
 """
 
 from __future__ import annotations

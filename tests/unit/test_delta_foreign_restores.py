@@ -1,6 +1,6 @@
 """Another client restores a Delta table: batches whose rows are gone are named, as after `lakefold restore`.
 
-Promises: rolled-back-batches (docs/operations.md).
+Promises: rolled-back-batches (docs/operations/promises.md).
 """
 
 from __future__ import annotations

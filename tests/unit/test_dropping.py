@@ -1,6 +1,6 @@
 """`lakefold drop`: what it removes in which order, what it leaves, and how it continues later.
 
-Promise: dropped-by-a-version (docs/operations.md).
+Promise: dropped-by-a-version (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one sender floods a partition with takes its own time: others' proposals are answered meanwhile.
 
-Promise: fair-shares (docs/operations.md).
+Promise: fair-shares (docs/operations/promises.md).
 """
 
 from __future__ import annotations

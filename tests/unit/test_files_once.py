@@ -1,6 +1,6 @@
 """A data file belongs to one live fragment: a proposal that names a file which a fragment has is refused.
 
-Promises: files-lie-once, keyless-repeats (docs/operations.md).
+Promises: files-lie-once, keyless-repeats (docs/operations/promises.md).
 """
 
 from __future__ import annotations

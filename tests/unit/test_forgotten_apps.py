@@ -1,6 +1,6 @@
 """An app that a table forgets, in each format: its batches are new then, and nothing else changes.
 
-Promises: forgotten-app (docs/operations.md).
+Promises: forgotten-app (docs/operations/promises.md).
 """
 
 from __future__ import annotations

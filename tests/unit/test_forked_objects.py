@@ -2,7 +2,7 @@
 
 A new one fails here until it is listed: it works there, or raises at once.
 
-Promises: forked-processes (docs/operations.md).
+Promises: forked-processes (docs/operations/promises.md).
 """
 
 from __future__ import annotations

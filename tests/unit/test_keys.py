@@ -1,6 +1,6 @@
 """Idempotency keys: what was folded is answered, what was not is folded, what is not known is reported.
 
-Promises: keyless-repeats, batches-remembered (docs/operations.md).
+Promises: keyless-repeats, batches-remembered (docs/operations/promises.md).
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """A proposal that changes nothing, sent so that its key is folded: what it shares and conflicts with.
 
-Promise: nothing-counts (docs/operations.md).
+Promise: nothing-counts (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A log whose end was lost and written again: only an entry that is still at its offset was folded before.
 
-Promises: same-entry, accepted-loss (docs/operations.md).
+Promises: same-entry, accepted-loss (docs/operations/promises.md).
 """
 
 from __future__ import annotations

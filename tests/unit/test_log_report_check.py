@@ -1,6 +1,6 @@
 """What the group's offset records of earlier reports, so that lost outcomes are noticed and given again.
 
-Promise: lost-outcomes-given-again (docs/operations.md).
+Promise: lost-outcomes-given-again (docs/operations/promises.md).
 """
 
 from __future__ import annotations

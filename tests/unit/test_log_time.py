@@ -1,6 +1,6 @@
 """A broker's clock that jumps: the log's time counts only if the committer's own clock bears it out.
 
-Promises: clock-bound, batches-remembered (docs/operations.md).
+Promises: clock-bound, batches-remembered (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """If no table exists, what was reported and what was noted decide whether an entry may be refused.
 
-Promise: dropped-by-a-version (docs/operations.md).
+Promise: dropped-by-a-version (docs/operations/promises.md).
 """
 
 from collections.abc import Iterator

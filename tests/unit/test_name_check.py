@@ -1,6 +1,6 @@
 """Names that are not tables are found out and refused together, and answered as if each had been opened.
 
-Promise: fair-shares (docs/operations.md).
+Promise: fair-shares (docs/operations/promises.md).
 """
 
 from __future__ import annotations

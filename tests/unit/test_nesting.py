@@ -1,6 +1,6 @@
 """No table begins inside another table's folder, or around a table.
 
-Promise: no-table-inside-another (docs/operations.md).
+Promise: no-table-inside-another (docs/operations/promises.md).
 """
 
 from __future__ import annotations

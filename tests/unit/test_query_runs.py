@@ -1,6 +1,6 @@
 """A second query with the same app id is noticed by the batches that each run has begun.
 
-Promises: older-batches, different-content (docs/operations.md).
+Promises: older-batches, different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

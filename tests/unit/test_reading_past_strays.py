@@ -2,7 +2,7 @@
 
 The tables here are real ones on a local disk. A committer's version is published once its name is free again.
 
-Promise: late-files-unread (docs/operations.md).
+Promise: late-files-unread (docs/operations/promises.md).
 """
 
 from __future__ import annotations

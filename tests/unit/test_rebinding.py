@@ -1,6 +1,6 @@
 """Versions that only bind a table to a log, or to none: what they leave unchanged, and who follows them.
 
-Promise: positions-never-go-back (docs/operations.md).
+Promise: positions-never-go-back (docs/operations/promises.md).
 """
 
 from collections.abc import Callable, Iterator

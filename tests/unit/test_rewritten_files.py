@@ -1,6 +1,6 @@
 """A proposal without app id is known by its files also once a Rewrite (a compaction) has replaced them.
 
-Promise: keyless-repeats (docs/operations.md).
+Promise: keyless-repeats (docs/operations/promises.md).
 """
 
 from __future__ import annotations

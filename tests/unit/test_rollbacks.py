@@ -1,6 +1,6 @@
 """Which keys a Restore leaves out of the table, and repetitions of a key with other content.
 
-Promises: rolled-back-batches, different-content (docs/operations.md).
+Promises: rolled-back-batches, different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

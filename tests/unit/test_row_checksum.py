@@ -1,6 +1,6 @@
 """The checksum of a batch's rows doesn't depend on their order or division, and notices other values.
 
-Promise: different-content (docs/operations.md).
+Promise: different-content (docs/operations/promises.md).
 """
 
 from __future__ import annotations

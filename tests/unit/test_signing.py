@@ -1,6 +1,6 @@
 """An outcome counts if a committer of the group signed it.
 
-Promise: signed-outcomes (docs/operations.md).
+Promise: signed-outcomes (docs/operations/promises.md).
 """
 
 from __future__ import annotations

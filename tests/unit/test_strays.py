@@ -1,6 +1,6 @@
 """The file of a version that a committer put too late: it is removed if that is certain, and only then.
 
-Promise: late-files (docs/operations.md).
+Promise: late-files (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether one file was made from another, by what the two contain.
 
-Promise: late-files (docs/operations.md).
+Promise: late-files (docs/operations/promises.md).
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Tags through the log: what the fold answers, and that no tag is answered before it is stored, or lost.
 
-Promises: tag-before-answer (docs/operations.md).
+Promises: tag-before-answer (docs/operations/promises.md).
 """
 
 from __future__ import annotations

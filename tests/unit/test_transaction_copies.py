@@ -1,6 +1,6 @@
 """Each version's transaction is also in a file of its own, before any client can see the version.
 
-Promise: older-clients (docs/operations.md).
+Promise: older-clients (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A name may have been used by a version that was removed: what is put there must follow the newest version.
 
-Promise: in-the-line (docs/operations.md).
+Promise: in-the-line (docs/operations/promises.md).
 """
 
 from __future__ import annotations

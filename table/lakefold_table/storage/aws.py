@@ -44,7 +44,7 @@ SKEW: Final = timedelta(minutes=5)
 """From this difference on a refusal is blamed on the clocks. AWS itself refuses from 15 minutes on."""
 
 _TO_FIX: Final = {
-    "AccessDenied": "give these credentials the permissions that docs/operations.md lists for a table",
+    "AccessDenied": "give these credentials the permissions that docs/operations/stores.md lists for a table",
     "AllAccessDisabled": "the bucket's owner has closed it",
     "ExpiredToken": "the session token has expired: supply a new one",
     "InvalidAccessKeyId": "the store knows no such key: check aws_access_key_id, or the profile",
@@ -53,8 +53,8 @@ _TO_FIX: Final = {
     "NoSuchBucket": "create the bucket, or check its name and the endpoint",
     "AuthorizationHeaderMalformed": "the bucket is in another region: set aws_region",
     "PermanentRedirect": "the bucket is in another region: set aws_region",
-    "NotImplemented": "this server lacks something that a table needs: see docs/operations.md",
-    "MethodNotAllowed": "this server lacks something that a table needs: see docs/operations.md",
+    "NotImplemented": "this server lacks something that a table needs: see docs/operations/stores.md",
+    "MethodNotAllowed": "this server lacks something that a table needs: see docs/operations/stores.md",
 }
 _CHOOSE: Final = {
     "InvalidBucketName": "choose a bucket's name of 3 to 63 lower-case letters, digits, dots and hyphens",

@@ -3,7 +3,7 @@
 Servers that speak S3's protocol differ in this. A server that doesn't know `If-None-Match` ignores it: it
 answers as if the name had been free, and two committers would both believe that their put made the next
 version. So a meaningless object is put twice, and the second put must be refused. This can't show how the
-server handles two puts at the same moment: docs/operations.md lists what is known of which server.
+server handles two puts at the same moment: docs/operations/stores.md lists what is known of which server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER: Final = "_lakefold/probe"
 
 _HINT: Final = (
     "two committers could both believe that they made the same version: use a server that honours "
-    "If-None-Match (docs/operations.md names some), or an external manifest store (s3+ddb://)"
+    "If-None-Match (docs/operations/stores.md names some), or an external manifest store (s3+ddb://)"
 )
 
 _passed: set[object] = set()

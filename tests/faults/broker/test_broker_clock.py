@@ -4,7 +4,7 @@
 clock jumps too: segments, transactions, what groups remember. Only played with `--all-faults`; needs
 faketime.
 
-Promises: clock-bound, batches-remembered (docs/operations.md).
+Promises: clock-bound, batches-remembered (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The entry is in a real broker's log as a jumped clock leaves it: for that one send the topic takes the time
 that its writer claims. `test_broker_clock.py` lets the broker's own clock jump, and needs libfaketime.
 
-Promises: clock-bound, batches-remembered (docs/operations.md).
+Promises: clock-bound, batches-remembered (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A clean run counts the requests of each kind. Then the connection is cut at the 
 each way. `make test` plays the points of `SHORT`, which meet each kind and each way; `make test-faults` plays
 all.
 
-Promise: cut-connections (docs/operations.md).
+Promise: cut-connections (docs/operations/promises.md).
 """
 
 from __future__ import annotations

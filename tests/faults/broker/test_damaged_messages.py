@@ -3,7 +3,7 @@
 A broker that was stopped cleanly doesn't check its files when it starts, and it sends messages as they are.
 The client notices the wrong checksum, but goes on with the messages after it.
 
-Promises: no-holes, no-outcome-stops-nobody (docs/operations.md).
+Promises: no-holes, no-outcome-stops-nobody (docs/operations/promises.md).
 """
 
 from __future__ import annotations

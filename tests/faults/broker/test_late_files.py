@@ -3,7 +3,7 @@
 The name is free again when the link goes on, so it succeeds, and the file is not a version of the table.
 pylance commits twice and cleans up with zero age meanwhile.
 
-Promises: late-files, late-files-unread (docs/operations.md).
+Promises: late-files, late-files-unread (docs/operations/promises.md).
 """
 
 from __future__ import annotations

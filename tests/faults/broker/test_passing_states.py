@@ -2,7 +2,7 @@
 
 A relay answers in the broker's place, since a real one is fenced for a moment only, if its machine is busy.
 
-Promise: cut-connections (docs/operations.md).
+Promise: cut-connections (docs/operations/promises.md).
 """
 
 from __future__ import annotations

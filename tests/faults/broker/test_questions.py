@@ -1,6 +1,6 @@
 """A question to the cluster whose connection is cut has the right answer or none: never an invented one.
 
-Promise: cut-connections (docs/operations.md).
+Promise: cut-connections (docs/operations/promises.md).
 """
 
 from __future__ import annotations

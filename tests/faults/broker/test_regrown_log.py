@@ -6,7 +6,7 @@ entry, and entries before it were never read. Until then the reader's fetches ar
 log that ends before its offset. Each test leaves the reader's client in another state, since only the epoch
 of a leader shows the client what has happened.
 
-Promise: same-entry (docs/operations.md).
+Promise: same-entry (docs/operations/promises.md).
 """
 
 from __future__ import annotations
