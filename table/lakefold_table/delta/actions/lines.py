@@ -42,7 +42,7 @@ def parse_actions(data: bytes, where: str = "") -> Iterator[Action]:
             elif line.strip():
                 at = f"{where} line {number}".lstrip()
                 # A committer's own first line has the answers to a group of any size.
-                most = max(MOST_BYTES, head_length(line))
+                most = MOST_BYTES if len(line) <= MOST_BYTES else max(MOST_BYTES, head_length(line))
                 yield from actions_of(parse_object(line, at, most), at)
 
 
