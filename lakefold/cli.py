@@ -76,64 +76,86 @@ class Verb:
         return command
 
 
-VERBS: Final = {
-    "up": Verb("lakefold.setup.local_broker:up", "Start a local Kafka broker for this folder."),
-    "down": Verb("lakefold.setup.local_broker:down", "Stop the local Kafka broker."),
-    "status": Verb("lakefold.setup.status:command", "Show brokers, topics, lag and tables."),
-    "console": Verb(
-        "lakefold.web.console_verb:command", "Serve a web page of the tables and the log.", runs_on=True
-    ),
-    "demo": Verb(
-        "lakefold.demo.demo:command", "Run all parts on real events: Kafka, Spark, committer, reader."
-    ),
-    "committer": Verb(
-        "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
-    ),
-    "propose": Verb("lakefold.proposals.propose:command", "Send one transaction to the log."),
-    "append": Verb("lakefold.writing.verbs:append", "Append the rows of files to a table."),
-    "upsert": Verb("lakefold.writing.verbs:upsert", "Merge the rows of files into a table by keys."),
-    "delete": Verb("lakefold.writing.verbs:delete", "Delete rows of a table."),
-    "apply-changes": Verb(
-        "lakefold.writing.verbs:apply_changes", "Apply the change events of files to a table."
-    ),
-    "fold": Verb("lakefold.folding.fold:command", "Fold a file of envelopes into a table, without Kafka."),
-    "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
-    "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),
-    "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
-    "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
-    "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
-    "tag": Verb("lakefold.branching.verbs:tag", "Give a version of a table a name, through the log."),
-    "branch": Verb(
-        "lakefold.branching.verbs:branch", "Begin a branch of a table, or delete it, through the log."
-    ),
-    "restore": Verb(
-        "lakefold.branching.verbs:restore",
-        "Make an earlier version the newest again, through the log.",
-    ),
-    "forget": Verb(
-        "lakefold.proposals.forget:command", "Have a table forget an app's batches, through the log."
-    ),
-    "consumers": Verb("lakefold.reading.consumers:command", "List, set and drop a table's named consumers."),
-    "cleanup": Verb("lakefold.reading.cleanup:command", "Remove old versions that no consumer needs."),
-    "compact": Verb(
-        "lakefold.maintaining.compact:command", "Join a table's small fragments, through the log."
-    ),
-    "optimize-indices": Verb(
-        "lakefold.maintaining.optimize_indices:command", "Bring a table's indices up to date."
-    ),
-    "maintain": Verb(
-        "lakefold.maintaining.maintain:command",
-        "Compact and clean up tables by their policies.",
-        runs_on=True,
-    ),
-    "explain": Verb("lakefold.proposals.explain:command", "Show the outcome of one proposal and its reason."),
-    "replay": Verb("lakefold.folding.replay:command", "Fold the log again and compare with what is stored."),
-    "redrive": Verb("lakefold.proposals.redrive:command", "List dead letters and send chosen ones again."),
-    "adopt": Verb("lakefold.binding.verbs:adopt", "Bind a table that is bound to no log to a partition."),
-    "rebind": Verb("lakefold.binding.verbs:rebind", "Bind a table to another partition or log."),
-    "detach": Verb("lakefold.binding.verbs:detach", "End a table's binding to its partition."),
-    "drop": Verb("lakefold.binding.drop:command", "Delete a table that is bound to no log."),
+VERBS_BY_PURPOSE: Final = {
+    "Run": {
+        "up": Verb("lakefold.setup.local_broker:up", "Start a local Kafka broker for this folder."),
+        "down": Verb("lakefold.setup.local_broker:down", "Stop the local Kafka broker."),
+        "status": Verb("lakefold.setup.status:command", "Show brokers, topics, lag and tables."),
+        "committer": Verb(
+            "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
+        ),
+        "console": Verb(
+            "lakefold.web.console_verb:command", "Serve a web page of the tables and the log.", runs_on=True
+        ),
+        "demo": Verb(
+            "lakefold.demo.demo:command", "Run all parts on real events: Kafka, Spark, committer, reader."
+        ),
+    },
+    "Write": {
+        "append": Verb("lakefold.writing.verbs:append", "Append the rows of files to a table."),
+        "upsert": Verb("lakefold.writing.verbs:upsert", "Merge the rows of files into a table by keys."),
+        "delete": Verb("lakefold.writing.verbs:delete", "Delete rows of a table."),
+        "apply-changes": Verb(
+            "lakefold.writing.verbs:apply_changes", "Apply the change events of files to a table."
+        ),
+        "propose": Verb("lakefold.proposals.propose:command", "Send one transaction to the log."),
+        "fold": Verb(
+            "lakefold.folding.fold:command", "Fold a file of envelopes into a table, without Kafka."
+        ),
+    },
+    "Read": {
+        "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
+        "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),
+        "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
+        "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
+        "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
+        "consumers": Verb(
+            "lakefold.reading.consumers:command", "List, set and drop a table's named consumers."
+        ),
+    },
+    "Maintain": {
+        "compact": Verb(
+            "lakefold.maintaining.compact:command", "Join a table's small fragments, through the log."
+        ),
+        "optimize-indices": Verb(
+            "lakefold.maintaining.optimize_indices:command", "Bring a table's indices up to date."
+        ),
+        "cleanup": Verb("lakefold.reading.cleanup:command", "Remove old versions that no consumer needs."),
+        "maintain": Verb(
+            "lakefold.maintaining.maintain:command",
+            "Compact and clean up tables by their policies.",
+            runs_on=True,
+        ),
+        "tag": Verb("lakefold.branching.verbs:tag", "Give a version of a table a name, through the log."),
+        "branch": Verb(
+            "lakefold.branching.verbs:branch", "Begin a branch of a table, or delete it, through the log."
+        ),
+        "restore": Verb(
+            "lakefold.branching.verbs:restore",
+            "Make an earlier version the newest again, through the log.",
+        ),
+    },
+    "Operate": {
+        "explain": Verb(
+            "lakefold.proposals.explain:command", "Show the outcome of one proposal and its reason."
+        ),
+        "redrive": Verb(
+            "lakefold.proposals.redrive:command", "List dead letters and send chosen ones again."
+        ),
+        "replay": Verb(
+            "lakefold.folding.replay:command", "Fold the log again and compare with what is stored."
+        ),
+        "forget": Verb(
+            "lakefold.proposals.forget:command", "Have a table forget an app's batches, through the log."
+        ),
+        "adopt": Verb("lakefold.binding.verbs:adopt", "Take over an existing table."),
+        "rebind": Verb("lakefold.binding.verbs:rebind", "Bind a table to another partition or log."),
+        "detach": Verb("lakefold.binding.verbs:detach", "End a table's binding to its partition."),
+        "drop": Verb("lakefold.binding.drop:command", "Delete a table (after `detach`)."),
+    },
 }
+"""The verbs as `--help` lists them."""
+VERBS: Final = {name: verb for verbs in VERBS_BY_PURPOSE.values() for name, verb in verbs.items()}
 
 
 # What Delta and Iceberg call the work of a verb, if their name resembles no verb or another one.
@@ -148,7 +170,7 @@ class VerbGroup(click.Group):
     """A click group that loads a verb's module only when that verb is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the verbs in the order of `VERBS`, from set-up to repair."""
+        """Returns the verbs in the order of `--help`."""
         del ctx
         return list(VERBS)
 
@@ -175,9 +197,9 @@ class VerbGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs from `VERBS`, so that `--help` loads no module of a verb."""
         del ctx
-        rows = [(name, verb.summary) for name, verb in VERBS.items()]
-        with formatter.section("Verbs"):
-            formatter.write_dl(rows)
+        for purpose, verbs in VERBS_BY_PURPOSE.items():
+            with formatter.section(purpose):
+                formatter.write_dl([(name, verb.summary) for name, verb in verbs.items()])
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click passes it so

@@ -227,7 +227,7 @@ def branching(chosen: ChosenVersion, name: str) -> Envelope:
 
 ATTEMPTS: Final = 10
 SEND_AGAIN: Final = (
-    "these batches stay folded under their keys, so send them again under another app id; "
+    "to put rows back, send them with a new app id: the old ids are remembered and would be skipped; "
     "proposals without an app id are built and sent again as new ones"
 )
 
@@ -240,7 +240,7 @@ SEND_AGAIN: Final = (
 )
 @click.argument("table")
 @version_options("Restore the version that")
-@click.option("--dry-run", is_flag=True, help="Send nothing; print which batches would be taken back.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; print which batches this would undo.")
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
@@ -259,9 +259,9 @@ def restore(
     """Publish a new version of TABLE with the rows and the schema of the version that is chosen.
 
     The versions after that one stay readable, but their rows are no longer in the table. The batches that
-    made them are listed. They stay folded under their keys: sent again under these, they are Duplicates. So
-    send them again, corrected, under another app id. Batches that the committer folds before the restore are
-    taken back too, those that it folds afterwards are not. The restore goes through the log, as proposals do;
+    made them are listed. Their ids are remembered: sent again with these, they are Duplicates. So send them
+    again, corrected, with a new app id. Batches that the committer folds before the restore are
+    undone too, those that it folds afterwards are not. The restore goes through the log, as proposals do;
     the exit code is 3 if it was refused. The restore of a Delta table is built again if others commit at the
     same time, and is refused if they do so 10 times.
     """
@@ -319,6 +319,19 @@ def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float) -> Out
         attempt += 1
 
 
+def _restored_text(outcome: Outcome, chosen: ChosenVersion) -> str:
+    result = outcome.result
+    if not isinstance(result, Committed):
+        return result_text(outcome)
+    more = result.rows_added - result.rows_deleted
+    rows = (
+        f"{abs(more):,} row{'s' * (abs(more) != 1)} {'more' if more > 0 else 'fewer'}"
+        if more
+        else "as many rows"
+    )
+    return f"restored version {chosen.version:,} as {result.version:,}; {rows}"
+
+
 def _print_restored(
     outcome: Outcome | None, chosen: ChosenVersion, lost: TakenBack | None, *, as_json: bool
 ) -> None:
@@ -327,12 +340,12 @@ def _print_restored(
         return
     print_table(chosen.source.uri, chosen.source.format.name)
     if outcome is not None:
-        print_line(f"{outcome.position}  {outcome.uuid or '-'}  {result_text(outcome)}")
+        print_line(f"{outcome.position}  {outcome.uuid or '-'}  {_restored_text(outcome, chosen)}")
     if lost is None:
         return
-    verb = "would be taken back" if outcome is None else "taken back"
+    undoes = "would undo" if outcome is None else "undid"
     versions = f"{lost.versions:,} version{'s' * (lost.versions != 1)}"
-    print_line(f"{verb}: {versions} after version {chosen.version:,}")
+    print_line(f"{undoes} {versions} after version {chosen.version:,}")
     for app in lost.apps:
         batches = (
             f"batch {app.first:,}" if app.first == app.last else f"batches {app.first:,} to {app.last:,}"

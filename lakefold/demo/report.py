@@ -101,7 +101,7 @@ def _print_history(report: Report) -> None:
         [row.version, row.operation, _offsets(row), _batches(row), row.rows_in, row.files_in, _visible(row)]
         for row in report.history
     ]
-    head = ["version", "operation", "log offset", "app:batch", "rows", "files", "ms from log to visible"]
+    head = ["version", "operation", "log offset", "app:batch", "rows", "files", "commit latency, ms"]
     print_columns(head, rows)
 
 

@@ -13,6 +13,17 @@ from lakefold.maintaining.reports import CompactionBar
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
+    from lakefold_maintenance.rewriting.compact import CompactionReport
+
+
+def _done_text(report: CompactionReport, *, dry_run: bool) -> str:
+    before = counted(report.fragments_before, "fragment")
+    if not report.tasks:
+        return f"nothing to compact: {before}"
+    verb = "would compact" if dry_run else "compacted"
+    removed = f", {counted(report.deleted_rows, 'deleted row')} removed" if report.deleted_rows else ""
+    rows = f"{counted(report.rows, 'row')}, {report.bytes:,} bytes{removed}"
+    return f"{verb} {before} into {report.fragments_after:,} ({rows})"
 
 
 @verb(
@@ -91,12 +102,7 @@ def command(
         print_json({"table": canonical(table), **plain_report(report), **kept})
     else:
         print_table(canonical(table), report.format)
-        would = " (dry run: nothing was rewritten)" if dry_run else ""
-        print_line(
-            f"{counted(report.fragments_before, 'fragment')} before, {report.fragments_after:,} after; "
-            f"{counted(report.tasks, 'rewrite')} of {counted(report.rows, 'row')} in {report.bytes:,} bytes, "
-            f"{counted(report.deleted_rows, 'deleted row')} removed{would}"
-        )
+        print_line(_done_text(report, dry_run=dry_run))
         print_failed(report)
         for name, rows in report.unindexed.items():
             lacking = f"index {name} lacks {counted(rows, 'row')}, which searches scan"

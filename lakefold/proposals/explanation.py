@@ -39,10 +39,7 @@ REGROWN: Final = (
 )
 
 
-ROLLED_BACK: Final = (
-    "nothing, if its rows should stay removed; else send the rows under another key, because each key is "
-    "folded only once: use a sink with another app_id"
-)
+ROLLED_BACK: Final = "these rows were removed; to put them back, send them with another app_id"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ HEADER = (
     "app/batches",
     "rows",
     "files",
-    "visible after",
+    "commit latency",
     "properties",
 )
 """The columns; the last one only if there are properties."""

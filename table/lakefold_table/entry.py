@@ -136,7 +136,7 @@ class Duplicate:
 
 def rolled_back_text(version: int) -> str:
     """Returns what a Restore that made this version means for a key, for people."""
-    return f"version {version} restored an older one without its rows"
+    return f"undone by the restore in version {version}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How long a proposal may wait in a scenario: the figures that docs/operations/size.md promises, with room."""
+"""How long a proposal may wait in a scenario: what docs/operations/size.md promises, with room."""
 
 from __future__ import annotations
 

@@ -148,7 +148,10 @@ CHECKS: Final[dict[tuple[str, str], Callable[[Block, Path], None]]] = {
     ("tests/README.md", "the environment of `make test`, and some minutes"): is_known_to_this_repository,
     ("tests/README.md", "ten minutes, and hours for the random examples"): is_known_to_this_repository,
     ("docs/tutorial.md", "a clone as the current folder, and the network"): installs,
-    ("docs/operations/install.md", "Docker, a registry, helm and a cluster"): names_files_and_values_of_the_chart,
+    (
+        "docs/operations/install.md",
+        "Docker, a registry, helm and a cluster",
+    ): names_files_and_values_of_the_chart,
 }
 
 

@@ -356,7 +356,7 @@ def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
     assert browser.value("[...document.querySelectorAll('img')].every((each) => each.hasAttribute('alt'))")
     # What can't be shown is said, and nothing looks as if it were still to come.
     missing = quote(canonical(tmp_path / "none"), safe="")
-    for page, words in (("table", "there is nothing at this location"), ("proposal", "nothing is known of")):
+    for page, words in (("table", "no table here yet"), ("proposal", "nothing is known of")):
         browser.open(f"http://127.0.0.1:{committer.http_port}/#/{page}?uri={missing}&proposal=unknown:1")
         browser.wait_for(words)
         assert [word for word in ("reading", "searching", "Fragments") if word in browser.text()] == []

@@ -248,7 +248,7 @@ def test_a_write_without_brokers_names_the_setting(
 
 
 def test_a_missing_table_is_reported(reading: Reading, tmp_path: Path) -> None:
-    assert "there is nothing at this location" in reading.refused(tmp_path / "nowhere")
+    assert "no table here yet" in reading.refused(tmp_path / "nowhere")
 
 
 def _damage(path: Path) -> None:

@@ -169,6 +169,6 @@ def test_explain_says_what_became_of_the_rows(
     assert (document["committed_in"], document["rolled_back_by"]) == (3, restored)
     assert "another key" in document["advice"]
     assert cli.run(["explain", table.uri, "app:1"]) == 0
-    assert f"version {restored} restored an older one without its rows" in capsys.readouterr().out
+    assert f"undone by the restore in version {restored}" in capsys.readouterr().out
     assert cli.run(["explain", table.uri, "app:0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rolled_back_by"] is None

@@ -241,7 +241,6 @@ def test_the_index_of_decisions_has_each_once_by_its_title() -> None:
     )
 
 
-
 def test_promises_are_cited_by_their_tests() -> None:
     document = tree.source_at("docs/operations/promises.md")
     assert len(documents.PROMISE.findall(document.text)) > 20

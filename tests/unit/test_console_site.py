@@ -431,7 +431,7 @@ def check_waiting(made: dict[str, Any]) -> None:
     assert re.search(
         r"waiting \(partition\).*5,678 \(1,234\).*unknown \(unknown\)", made["tables"]["text"], re.DOTALL
     )
-    for label in ("entries that were read and wait", "entries that wait in its partition"):
+    for label in ("queued in the committer", "queued in Kafka"):
         assert re.search(rf"unknown\s+{label}", made["table"]["text"])
 
 

@@ -142,7 +142,7 @@ def test_a_process_in_the_background_of_a_script_goes_on(tmp_path: Path, name: s
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + code, "tail", str(tmp_path / "t")
     )
     assert (process.returncode, process.stdout) == (2, "")
-    assert "nothing at this location" in process.stderr
+    assert "no table here yet" in process.stderr
 
 
 def test_nothing_that_takes_time_is_imported_before_the_entry_is_ready() -> None:

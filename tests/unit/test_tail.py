@@ -374,7 +374,7 @@ def test_another_table_in_its_place_has_reached_the_next_version(
 
 
 def test_starts_that_mean_nothing(storage: MemoryStorage, source: Source) -> None:
-    with pytest.raises(NotATableError, match="nothing at this location"):
+    with pytest.raises(NotATableError, match="no table here yet"):
         tail_of(source)
     table_of_three(storage)
     with pytest.raises(InvalidError, match="not a cursor"):

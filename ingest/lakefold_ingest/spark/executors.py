@@ -177,7 +177,7 @@ def _unable(reason: str) -> str:
 def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> None:
     """Reads the driver's file and writes another. Raises `LakefoldError` if it can't.
 
-    A writer needs no right to delete (docs/operations/stores.md): if it lacks it, a clean-up removes the files.
+    A writer needs no right to delete (docs/operations/stores.md): if it lacks it, a clean-up removes them.
     """
     storage = open_storage(table, storage_options)
     try:

@@ -60,7 +60,7 @@ def has_other_rows(outcome: Outcome) -> bool:
 def rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
     """Returns the error for a batch that was folded, and whose rows a Restore has left out of the table."""
     return InvalidError(
-        f"{key} was folded before {in_version(result)}, and "
+        f"{key} was folded before {in_version(result)}, and its rows were "
         f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
         where=table,
         hint=_ROLLED_BACK,

@@ -87,7 +87,7 @@ async function table(parameters, number) {
   const uri = parameters.uri || "", branch = parameters.branch || "";
   title(uri);
   const head = make("div"), history = make("div"), sizes = make("div"), columns = make("div"), refs = make("div"), readers = make("div"), kept = make("div");
-  const add = make("button", { type: "button" }, "Add up what old versions keep");
+  const add = make("button", { type: "button" }, "Size of old versions");
   add.addEventListener("click", async () => {
     add.disabled = true;
     try {

@@ -153,7 +153,7 @@ export function tableList(page, fresh) {
     ["small", (row) => count(row.small_fragments), true],
     ["waiting (partition)", (row) => (row.loading ? "–" : `${waiting(row.waiting)} (${waiting(row.partition_lag)})`), true],
     ["outcomes/s", (row) => rate(row.activity.rate), true],
-    ["log to visible", (row) => seconds(row.seconds_to_visible), true],
+    ["commit latency", (row) => seconds(row.seconds_to_visible), true],
     ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table)), "medium"],
     ["consumers", (row) => (row.consumers && row.consumers.length ? make("div", {}, readers(row.consumers)) : "–"), "medium"],
   ], page.tables, (row) => (fresh.has(row.table) ? "new" : ""));
@@ -182,7 +182,7 @@ export function plots(series, uPlot, element) {
     ["outcomes per second", [["committed", series.committed, "--good"], ["duplicate", series.duplicate, "--warn"],
       ["rejected or invalid", series.rejected.map((value, index) => value + series.invalid[index]), "--bad"]], rate],
     ["rows per second", [["rows", series.rows, "--link"]], (value) => format.short(value)],
-    ["seconds from log to visible (samples)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
+    ["commit latency in seconds (samples)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
     ["entries without an outcome (lag)", [["lag", series.lag, "--link"]], (value) => format.short(value)],
   ].map(([title, lines, unit]) => {
     const root = make("figure", { class: "plot", role: "img", "aria-label": `${title}, last hour` }, make("figcaption", {}, title));
@@ -240,7 +240,7 @@ export function versions(page, uri, branch) {
     ["refused", (version) => count(version.refused), true],
     ["rows", (version) => format.change(version.rows_in, version.rows_out), true],
     ["files", (version) => format.change(version.files_in, version.files_out), true],
-    ["log to visible", (version) => seconds(version.seconds_to_visible), true],
+    ["commit latency", (version) => seconds(version.seconds_to_visible), true],
   ], page.versions);
 }
 
@@ -306,11 +306,11 @@ export function tableHead(table) {
     make("h1", {}, table.table),
     parked(table.parked),
     cards([["version", count(table.version)], ["rows", count(table.rows)], ["deleted rows", count(table.deleted_rows)],
-      ["fragments", count(table.fragments)], ["format", table.format], ["apps whose batches it knows", count(marks ? marks.app_count : 0)], ["entries that were read and wait", waiting(table.waiting)],
-      ["entries that wait in its partition", waiting(table.partition_lag)], ["outcomes per second", rate(table.activity.rate)]]),
+      ["fragments", count(table.fragments)], ["format", table.format], ["apps whose batches it knows", count(marks ? marks.app_count : 0)], ["queued in the committer", waiting(table.waiting)],
+      ["queued in Kafka", waiting(table.partition_lag)], ["outcomes per second", rate(table.activity.rate)]]),
     make("p", {}, "Last outcome: ", outcome(table.activity.last, table.table)),
     marks && marks.position ? make("p", { class: "faint" },
-      `Folded up to ${marks.position.topic}/${marks.position.partition}@${marks.position.offset}, by the committer with epoch ${marks.epoch}.`)
+      `Contains the log up to offset ${marks.position.offset} of ${marks.position.topic}/${marks.position.partition}, by the committer with epoch ${marks.epoch}.`)
       : make("p", { class: "faint" }, "Bound to no log: no committer has written this version's marks."),
   ];
 }
@@ -474,7 +474,7 @@ function reporters(overview) {
   if (!names.length) return null;
   const numbers = (name) => own.filter((row) => row.reporter === name).map((row) => row.partition);
   const isAsked = (name) => !committer.problem && numbers(name).some((number) => (committer.partitions || []).includes(number));
-  return grid("committers of partitions that no member of a group has", [
+  return grid("committers with fixed partitions", [
     ["name", (name) => name], ["took over last", (name) => numbers(name).join(", ")],
     ["state", (name) => (isAsked(name) ? committer.ready ? "ready" : "not ready" : "unknown: not asked here")]], names);
 }

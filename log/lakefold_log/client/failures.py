@@ -53,7 +53,10 @@ def error_of(
     meaning = meaning_of(error, request)
     if meaning is Meaning.FENCED:
         return FencedError(
-            text, where=where, hint="another process took over, or the broker removed this one"
+            text,
+            where=where,
+            hint="another committer took this partition, or the broker removed this one; start both with "
+            "--partitions shared",
         )
     if meaning in {Meaning.REFUSED, Meaning.RIGHT}:
         return InvalidError(

@@ -43,7 +43,7 @@ class Meaning(Enum):
     MISSING = "the broker that answered doesn't know the topic: it was just created, or does not exist"
     REFUSED = "the request is refused as long as it, or a setting, stays as it is"
     RIGHT = "the client's user lacks a right"
-    FENCED = "another process took over, or the broker removed this one"
+    FENCED = "another process of this name took over, or the broker removed this one"
     ENDED = "this client can't be used any more, another one can"
     LOST = "the log lost the offset, or what this producer sent before"
     DAMAGED = "what the brokers return can't be read"

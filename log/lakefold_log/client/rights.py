@@ -64,4 +64,6 @@ def lacking(code: int, rights: Iterable[Right]) -> Sequence[Right]:
 def hint(rights: Sequence[Right]) -> str:
     """Returns how to grant the missing rights."""
     grants = "` and `".join(f"kafka-acls.sh --add --allow-principal User:… {right.grant}" for right in rights)
-    return f"give it to this client's user: `{grants}`; docs/operations/install.md lists the rights of each role"
+    return (
+        f"give it to this client's user: `{grants}`; docs/operations/install.md lists the rights of each role"
+    )

@@ -36,11 +36,14 @@ def numbers_of(source: Source) -> list[int]:
         if other.folder != source.format.folder and source.versions.in_format(other).has_any():
             raise OtherFormatError(other.name, source.uri)
     folders = " or ".join(f"{each.folder}/" for each in BUILT_IN)
-    what = "no version of a table" if source.storage.anything_at_root() else "nothing"
+    if source.storage.anything_at_root():
+        raise NotATableError(
+            "there are files here, and no version of a table",
+            where=source.uri,
+            hint=f"name the table's own root, the folder that has {folders}",
+        )
     raise NotATableError(
-        f"there is {what} at this location",
-        where=source.uri,
-        hint=f"name the table's own root, the folder that has {folders}",
+        "no table here yet", where=source.uri, hint="is the path right? Append rows to create the table"
     )
 
 
