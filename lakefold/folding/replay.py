@@ -63,9 +63,8 @@ def command(
 
     Nothing is written. A line is printed for each version, oldest first, with one of these verdicts: same;
     different (with the fields); foreign (made by another client); moved (made by adopt, rebind or detach);
-    other rules (made by an older release); not compared (with what is missing: the version it was built on,
-    its entries in the log, or a file that decided an outcome); gone (removed). The exit code is 4 if a
-    version is different.
+    not compared (with what is missing: the version it was built on, its entries in the log, or a file that
+    decided an outcome); gone (removed). The exit code is 4 if a version is different.
 
     Data files are not read, so it does not matter if they have been cleaned up. Refused entries that no
     version records are not folded again; the outcomes topic has their outcomes.

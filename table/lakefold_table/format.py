@@ -403,7 +403,7 @@ class RecordedVersion:
     """A version that is folded again: its file at `path` of the table at `uri`, and what was answered then.
 
     `answers`: by offset. `sizes`: gives the sizes of files as they are now. Offsets `given` are not judged
-    again: their answers are taken from the record. `rules`: the version of the rules by which it was folded.
+    again: their answers are taken from the record.
     """
 
     path: str
@@ -411,7 +411,6 @@ class RecordedVersion:
     uri: str
     answers: Mapping[int, Result]
     sizes: Callable[[Collection[str]], Mapping[str, int | None]]
-    rules: int
     given: Collection[int] = ()
 
 
@@ -423,13 +422,11 @@ class Format(Protocol[S]):
 
     `name`: what messages and proposals call it. `folder`: where it keeps the files of its versions; a folder
     with such files in it is a table of this format. `first_version`: the number of a table's first version.
-    `oldest_rules`: the oldest rules under which its versions can be folded again.
     """
 
     name: str
     folder: str
     first_version: int
-    oldest_rules: int
 
     @property
     def operations(self) -> Collection[str]:

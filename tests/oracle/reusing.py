@@ -55,7 +55,7 @@ def reservation(table: Path) -> Envelope:
 def with_reuse(envelope: Envelope, reserved_in: int, number: int) -> Envelope:
     """The Rewrite of a group into the fragment `number`, with a fragment-reuse index that says so.
 
-    Releases before rules 10 sent that for fragments which an index covered.
+    pylance's compaction with `defer_index_remap` sends that for fragments which an index covers.
     """
     (group,) = envelope.lance.rewrite.groups
     (new,) = group.new_fragments

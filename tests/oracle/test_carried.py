@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import lance
 import pytest
 
-from lakefold_committer.tables.prefetcher import Prefetcher
-from lakefold_committer.tables.requirements import fetch
-from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
-from lakefold_table.format import Accepted, RecordedVersion
+from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.rows.row_order import EMPTIED, KEPT, ROW_ORDER
 from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids
-from lakefold_table.lance.state import LanceState
-from lakefold_table.marks.marks import CARRIES_ROWS
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, entries
+from tests.folding import FORMAT
 from tests.oracle.committing import fold, owned
 from tests.oracle.compactions import envelopes_of, rows
 from tests.oracle.manifests import manifest_files
@@ -346,25 +341,6 @@ def test_a_deletion_file_that_is_gone(stage: Stage) -> None:
         path.unlink()
     stage.restart()
     assert "that shows where to can't be read" in conflict(stage.fold(envelope))
-
-
-@pytest.mark.parametrize("over", ["compaction", "delete"])
-def test_a_replay_takes_refusals_under_older_rules_from_the_record(plain: Stage, over: str) -> None:
-    change, rewrite = plain.delete("a = 3"), plain.build_compaction()
-    (delete,) = send(plain.path, change)
-    first, last = (rewrite, delete) if over == "compaction" else (delete, rewrite)
-    assert isinstance(plain.fold(first), Committed)
-    (entry,) = entries([last], 9)
-    table, versions = plain.writer.table, versions_of(plain.path)
-    table, fetched = fetch(FORMAT, versions, Prefetcher(FORMAT, versions), table, [entry])
-    assert isinstance(table.state, LanceState)
-    kind = "rewrite" if over == "compaction" else "delete"
-    answer = Rejected(Conflict(retryable=True, message="refused then", other_version=1, other_operation=kind))
-    for rules, expected in ((CARRIES_ROWS - 1, Rejected), (CARRIES_ROWS, Accepted)):
-        recorded = RecordedVersion("", b"", "", {9: answer}, lambda _: {}, rules)
-        recalling = FORMAT.recalling(recorded)
-        assert isinstance(recalling.draft(table.state, fetched).add(entry), expected)
-        assert recalling.unlike == ({9} if rules == CARRIES_ROWS else set())
 
 
 def versions_of(path: Path) -> Versions:

@@ -182,7 +182,6 @@ class ToyFormat:
     name = NAME
     folder = FOLDER
     first_version = 1
-    oldest_rules = 1
     operations = (CREATE, APPEND, DELETE)
     is_data_name = None
     manifests = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakefold
-from lakefold_committer.fold.fold import Terms
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
@@ -28,7 +26,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.format import CommitMetadata
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.marks.marks import MARK, MARKS_IN_DOMAIN, RULES, Rebinding, RebindReason
+from lakefold_table.marks.marks import MARK, Rebinding, RebindReason
 from lakefold_table.marks.record import RECORD, VERSION
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
@@ -255,28 +253,17 @@ def test_no_proposal_sets_the_domain_of_the_marks(table: Table) -> None:
     assert refused.message == "the domain 'lakefold.marks' is the committer's"
 
 
-@pytest.mark.parametrize("rules", [MARKS_IN_DOMAIN - 1, RULES])
-def test_a_version_is_folded_again_unless_older_rules_made_it(
-    table: Table, monkeypatch: pytest.MonkeyPatch, rules: int
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=rules))
-        assert table.fold(table.propose(LISTED, metadata()), log=FIRST_ID) == [Committed(0)]
-        proposals = [
-            table.propose(table.file(f"{batch}.parquet", batch), app="x", batch=batch) for batch in (1, 2)
-        ]
-        assert [type(each) for each in table.fold(*proposals)] == [Committed, Committed]
+def test_a_version_with_a_domain_is_folded_again(table: Table) -> None:
+    assert table.fold(table.propose(LISTED, metadata()), log=FIRST_ID) == [Committed(0)]
+    proposals = [
+        table.propose(table.file(f"{batch}.parquet", batch), app="x", batch=batch) for batch in (1, 2)
+    ]
+    assert [type(each) for each in table.fold(*proposals)] == [Committed, Committed]
     assert any("domainMetadata" in action for action in commit_of(table, 1))
     table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=BUILT_IN)])
     _, made = replay(versions, entries, table.uri, table_format=table_format)
-    verdict = Verdict.SAME if rules >= MARKS_IN_DOMAIN else Verdict.OTHER_RULES
-    assert (made.version, made.verdict, made.differences) == (1, verdict, ())
-    # The next version is made by the rules of today, whatever made the one before.
-    assert table.fold(*proposals[:1], table.propose(table.file("3.parquet", 3)), log=OTHER_ID)[
-        0
-    ] != Committed(2)
-    assert any("domainMetadata" in action for action in commit_of(table, 2))
+    assert (made.version, made.verdict, made.differences) == (1, Verdict.SAME, ())
 
 
 def test_the_head_of_a_large_group_is_read_although_no_other_line_may_be_as_long() -> None:

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_committer.fold.fold import Terms
-from lakefold_committer.replay.log_reader import FileEntries
-from lakefold_committer.replay.replay import replay
-from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in
-from lakefold_log.read.file_log import FileLog, framed
 from lakefold_reader.format.changes import RewrittenError
-from lakefold_table.delta import sharing
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.formats import BUILT_IN
-from lakefold_table.marks.marks import RULES
-from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import VECTORS, Members, data_file, domain, metadata, protocol_with, remove, txn
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import Rows, log_id
@@ -203,19 +192,3 @@ def test_a_restore_beside_an_append_says_which_batches_it_took_back(
     by = 2 if restore_is_first else 3
     assert table.fold(sent, log=log_id(3)) == [Duplicate(1, rolled_back_by=by)]
     assert table.rows() == [2]
-
-
-@pytest.mark.parametrize("name", REPLACING)
-def test_versions_that_older_rules_made_of_both_are_folded_again_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    rows = Rows(tmp_path / "t", 0, 1, protocol=listed(), more=FEED)
-    pair = [append("a")(rows), REPLACING[name](rows)]
-    with monkeypatch.context() as older:
-        older.setattr(sharing, "REPLACES_ALONE", RULES + 1)
-        older.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=RULES - 1))
-        assert {each.version for each in rows.table.fold(*pair, log=log_id(50))} == {2}  # type: ignore[union-attr]
-    entries = FileEntries([FileLog(framed(pair), log_id(50), formats=BUILT_IN)])
-    table_format, versions = located_in(open_storage(rows.table.uri), BUILT_IN)
-    *_, made = replay(versions, entries, rows.table.uri, table_format=table_format)
-    assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())

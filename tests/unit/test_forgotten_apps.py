@@ -172,7 +172,7 @@ def test_a_shortened_app_is_forgotten_as_well() -> None:
     keys = Keys(marks)
     assert keys.forget("silent")
     assert not keys.forget("silent")
-    assert set(keys.marks(START_US).apps) == {"whole"}
+    assert set(keys.marks().apps) == {"whole"}
 
 
 def test_delta_rs_sees_a_number_below_all_batches(tmp_path: Path) -> None:

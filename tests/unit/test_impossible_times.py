@@ -64,7 +64,6 @@ def test_versions_of_a_delta_table_after_one_too_late_have_times(tmp_path: Path,
 
 @pytest.mark.parametrize("time_us", [LATEST_US + 1, 2**63 - 1, 2**63, 2**80])
 def test_a_version_that_continued_such_a_time_is_a_committers(tmp_path: Path, time_us: int) -> None:
-    """As committers wrote it before rules 10."""
     table = late_table(tmp_path / "t", time_us // 1000)
     table.fold(table.propose(table.file("b.parquet", 2)), log=log_id(2))
     path = table.path / commit_path(2)
@@ -99,7 +98,5 @@ def test_versions_of_a_lance_table_after_one_too_late_have_times(seconds: int) -
 
 
 @pytest.mark.parametrize("foreign_us", [LATEST_US, LATEST_US + 1, 2**63, 2**80])
-def test_rules_before_10_continued_such_a_time(foreign_us: int) -> None:
-    """As `replay` needs it."""
-    state = DeltaState(7, None, {}, None, "", foreign_us)
-    assert (time_after(state, 5, rules=9), time_after(state, 5)) == (foreign_us + 1, 5)
+def test_such_a_time_does_not_count(foreign_us: int) -> None:
+    assert time_after(DeltaState(7, None, {}, None, "", foreign_us), 5) == 5

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.fold.fold import Terms
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.errors import InvalidError, NotATableError
-from lakefold_table.lance.format import LanceFormat
+from lakefold_table.errors import InvalidError, NotATableError, StopError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import RULES
 from tests import foreign
@@ -167,29 +164,11 @@ def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
     assert "answer[3]" in [difference.what for difference in replays.differences]
 
 
-def test_versions_under_other_rules_are_reported_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_under_newer_rules_stop_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
-    monkeypatch.setattr(LanceFormat, "oldest_rules", RULES + 1)
-    monkeypatch.setattr("lakefold_committer.replay.replay.RULES", RULES + 1)
-    replays = replayed()
-    assert [each.verdict for each in replays] == [Verdict.OTHER_RULES] * 3
-    assert replays[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)
-
-
-def newer(envelope: Envelope) -> None:
-    """Says what writers of this release say."""
-    envelope.table_id, envelope.content = "another table", f"append {envelope.lance.uuid}"
-    envelope.reads.any_row = True
-
-
-def test_what_an_older_committer_passed_over_is_passed_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writers may be of a newer release than the committer was."""
-    monkeypatch.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=RULES - 1))
-    fold_all(2, 1, 5)
-    log = Listed(entries([changed(envelope, newer) for envelope in ALL], 0))
-    as_folded = {entry.position: entry.data for entry in listed().entries.values()}
-    log.entries = {at: replace(entry, data=as_folded[at]) for at, entry in log.entries.items()}
-    assert [each.verdict for each in replayed(log)] == [Verdict.SAME] * 3
+    monkeypatch.setattr("lakefold_committer.recovery.open_table.RULES", RULES - 1)
+    with pytest.raises(StopError, match=f"under rules {RULES}, this release knows {RULES - 1}"):
+        replayed()
 
 
 def with_sizes(fold: Callable[[TableWriter], object]) -> None:

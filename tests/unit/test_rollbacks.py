@@ -259,18 +259,8 @@ def test_contents_are_remembered_of_the_newest_batches_only() -> None:
     keys = Keys(Marks())
     for batch in range(MAX_RECENT_BATCHES + 1):
         keys.add(entry(append("f", app="a", batch=batch), 0), 5 + batch, 0)
-    marks = keys.marks(0)
+    marks = keys.marks()
     other = [changed(append("f", app="a", batch=batch), other_rows) for batch in (0, 1)]
     answers = [Keys(marks).seen(entry(envelope, 0)) for envelope in other]
     assert answers == [Duplicate(0), Duplicate(6, different_content=True)]
     assert decode_marks(replace(marks, version=1).encode()) == replace(marks, version=1)
-
-
-def test_marks_of_an_older_release_have_neither() -> None:
-    table = created()
-    old = replace(TERMS, rules=3)
-    table.fold(append("one", app="a", batch=1), append("two"), terms=old)
-    assert not [key for key in table.state.metadata if "content" in key or "rolled" in key]
-    assert table.table.marks.rules == 3
-    assert table.result(changed(append("x", app="a", batch=1), other_rows)) == Duplicate(2)
-    assert table.result(changed(append("two"), other_rows)) == Duplicate(2)

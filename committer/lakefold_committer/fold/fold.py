@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.branch_end import after_removal, deletion_fault, ended
-from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
+from lakefold_committer.fold.keys import Keys
 from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_table.app_removal import FORGET_APP, AppRemoval
 from lakefold_table.branch_deletion import DELETE_BRANCH
@@ -34,7 +34,6 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import (
-    LEAVES_IMPOSSIBLE_TIMES,
     RULES,
     Marks,
     Rebinding,
@@ -99,12 +98,11 @@ class Terms:
     `epoch` is the owner's, `owner` is its number (None: committers aren't numbered). `must_publish`: the
     owner hasn't published under its epoch yet, so a version is made even if every entry is refused.
     `answers`: the answers to positions that were folded before, by offset. `outcomes_offset`: the end of the
-    known outcomes; those of later versions come after it. `names_parent`: the version names the version that
-    it is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds
-    since 1970 (None: no clock bounds the log's time). `rules`: the version of the rules, an older one in
-    replays. `recalled`: the answers that a replay takes for tags and deletions of branches, since nothing
-    records which tags there were then. `last`: of a branch that no longer exists, the position of the last
-    entry that was committed to it (None: not known, or the branch exists).
+    known outcomes; those of later versions come after it. `clock_us`: the committer's own clock, in
+    microseconds since 1970 (None: no clock bounds the log's time). `rules`: their version, which each
+    version records. `recalled`: the answers that a replay takes for tags and deletions of branches, since
+    nothing records which tags there were then. `last`: of a branch that no longer exists, the position of the
+    last entry that was committed to it (None: not known, or the branch exists).
     """
 
     epoch: int
@@ -112,7 +110,6 @@ class Terms:
     answers: Mapping[int, Result] = field(default_factory=dict)
     outcomes_offset: int | None = None
     owner: Owner | None = None
-    names_parent: bool = True
     clock_us: int | None = None
     rules: int = RULES
     recalled: Mapping[int, Result] | None = None
@@ -195,7 +192,7 @@ class _Folding:
         self._format_name = format_name
         self._table = table
         self._terms = terms
-        self._keys = Keys(table.marks, terms.rules)
+        self._keys = Keys(table.marks)
         self._covered = covered
         self._tagging = tagging
         self._needed_by = needed_by
@@ -360,7 +357,7 @@ class _Folding:
 
     def _roll_back(self, version: int | None) -> None:
         """Notes which keys a Restore of this version leaves out; it is the first entry of its own version."""
-        if version is not None and self._terms.rules >= EXPLAINS_REPEATS:
+        if version is not None:
             marks = rolled_back(self._table.marks, self._version, version, self._draft.metadata)
             self._keys = Keys(marks)
 
@@ -370,10 +367,10 @@ class _Folding:
         new_entries = [entry for entry in group if self.is_new(entry.position)]
         first, last = (new_entries[0], new_entries[-1]) if new_entries else (group[0], group[-1])
         table_id = marks.table_id or table_id_of(first.position)
-        time_us = time_after(base.state, self._time(last), self._terms.rules)
+        time_us = time_after(base.state, self._time(last))
         since, operations = self._draft.operations
         marks = replace(
-            self._keys.marks(self._time(last)),
+            self._keys.marks(),
             table_id=table_id,
             branch=first.envelope.branch,
             version=self._version,
@@ -460,7 +457,7 @@ class _Folding:
             inputs[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
         if self._terms.owner is not None:
             inputs[names.OWNER] = self._terms.owner.encode()
-        if self._terms.names_parent and self._table.state is not None and self._table.state.uuid:
+        if self._table.state is not None and self._table.state.uuid:
             inputs[names.PARENT] = self._table.state.uuid
         if self._ahead:
             inputs[names.CLOCK] = str(self._terms.clock_us)
@@ -476,12 +473,12 @@ class _Folding:
         return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
 
 
-def time_after(before: State | None, time_us: int, rules: int = RULES) -> int:
+def time_after(before: State | None, time_us: int) -> int:
     """Returns the time of the version after `before`: `time_us`, or a microsecond more than that one's.
 
-    A version of another client may have a time after which none can be. Since rules 10 it doesn't count.
+    A version of another client may have a time after which none can be. It doesn't count then.
     """
-    if before is None or (rules >= LEAVES_IMPOSSIBLE_TIMES and before.time_us >= LATEST_US):
+    if before is None or before.time_us >= LATEST_US:
         return time_us
     return max(time_us, before.time_us + 1)
 

@@ -11,30 +11,20 @@ from lakefold_table.marks.content_digest import UNKNOWN, differs, digests
 from lakefold_table.marks.marks import (
     KEPT_APPS,
     MAX_APP_ID,
-    MAX_APPS,
     MAX_UUIDS,
     OLDER_APPS_BYTES,
-    RULES,
-    SHORTENS_APPS,
-    SILENT_APP_US,
     Marks,
 )
-from lakefold_table.marks.rollbacks import without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXPLAINS_REPEATS = 4
-"""The first version of the rules by which a Duplicate says more than its version."""
-
 
 class Keys:
-    """The keys of a table while a group is folded under `rules`."""
+    """The keys of a table while a group is folded."""
 
-    def __init__(self, marks: Marks, rules: int = RULES) -> None:
-        self._compares_content = rules >= EXPLAINS_REPEATS
-        self._shortens = rules >= SHORTENS_APPS
-        self._marks = marks = marks if self._compares_content else without_repeats(marks)
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
         self._apps = dict(marks.apps)
         self._growing: dict[str, GrowingMark] = {}
         self._uuids = dict(marks.uuids)
@@ -54,9 +44,9 @@ class Keys:
             return None if version is None else self._uuid_again(entry, version)
         mark = self._growing.get(app_id) or self._apps.get(app_id)
         if mark is None:
-            return self._full()
+            return None
         if mark.has(batch_id):
-            different = self._compares_content and differs(mark.content_of(batch_id), entry)
+            different = differs(mark.content_of(batch_id), entry)
             return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id), different)
         if batch_id < mark.forgotten_below:
             return Invalid(
@@ -69,15 +59,7 @@ class Keys:
     def _uuid_again(self, entry: Entry, version: int) -> Duplicate:
         contents = digests([self._contents.get(entry.uuid)]) or (UNKNOWN,)
         rolled_back_by = self._marks.uuids_rolled_back.get(entry.uuid, 0)
-        return Duplicate(version, rolled_back_by, self._compares_content and differs(contents[0], entry))
-
-    def _full(self) -> Invalid | None:
-        if self._shortens or len(self._apps) < MAX_APPS:
-            return None
-        return Invalid(
-            f"the table keeps the batch ids of {len(self._apps)} apps, and can't keep those of another app",
-            "use an app id that the table knows, or none: then a repetition is recognised by the uuid",
-        )
+        return Duplicate(version, rolled_back_by, differs(contents[0], entry))
 
     def add(self, entry: Entry, version: int, time_us: int, recorded_batch: int | None = None) -> None:
         """Remembers the key of an entry that became part of `version`. `time_us`: the entry's log time.
@@ -93,32 +75,24 @@ class Keys:
                 growing = self._growing[app_id] = GrowingMark(mark)
             if recorded_batch is not None:
                 growing.pass_over(recorded_batch)
-            growing.add(batch_id, version, time_us, entry if self._compares_content else None)
+            growing.add(batch_id, version, time_us, entry)
         elif entry.uuid:
             self._uuids[entry.uuid] = version
-            if self._compares_content:
-                self._contents[entry.uuid] = entry
+            self._contents[entry.uuid] = entry
 
     def forget(self, app_id: str) -> bool:
         """Forgets the batches of an app, before any other entry. Returns whether there were any."""
         return self._apps.pop(app_id, None) is not None
 
-    def marks(self, time_us: int) -> Marks:
+    def marks(self) -> Marks:
         """Returns the marks with these keys, bounded.
 
         The `KEPT_APPS` whose last batches are in the newest versions are kept whole. Of the others less is
         kept (`AppMark.shortened`), until their text is too long: then those are forgotten whose last batches
         are in the oldest versions. So any number of apps may write, and no clock makes a table forget one.
-        Rules before 10 forget those of the others that have been silent for 90 days by the logs' times.
         """
         apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
-        spare = len(apps) - KEPT_APPS
-        if spare > 0 and not self._shortens:
-            silent = [name for name, mark in apps.items() if mark.time_us <= time_us - SILENT_APP_US]
-            silent.sort(key=lambda name: apps[name].last_version)
-            for name in silent[:spare]:
-                del apps[name]
-        elif spare > 0:
+        if len(apps) > KEPT_APPS:
             apps = _shortened(apps)
         uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
         newest, rolled_back = dict(uuids), self._marks.uuids_rolled_back

@@ -36,7 +36,7 @@ def open_table(
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
     table = recover_marks(table_format, versions, state, uri, recovery)
-    check_rules(table.marks, uri)
+    check_rules(table.marks.rules, uri)
     if recovery is None:
         return table
     check_reported(table, marked_properties(table_format, versions, state, table.marks), recovery)
@@ -57,11 +57,11 @@ def marked_properties(
         return {}
 
 
-def check_rules(marks: Marks, uri: str) -> None:
-    """Raises `StopError` if the marks were made under rules that this release doesn't know."""
-    if marks.rules > RULES:
+def check_rules(rules: int, uri: str) -> None:
+    """Raises `StopError` if a version was folded under rules that this release doesn't know."""
+    if rules > RULES:
         raise StopError(
-            f"the table was folded under rules {marks.rules}, this release knows {RULES}",
+            f"the table was folded under rules {rules}, this release knows {RULES}",
             where=uri,
             hint="let a newer committer take over",
         )

@@ -7,28 +7,22 @@ raised if they can't be read any more, as logs may be deleted and files may not 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakefold_log.codec.envelope import Decoded, decode
-from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, StopError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lakefold_committer.claims.claim_check import Claims
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.file_log import FileLog
     from lakefold_table.marks.record import Record
 
-_Field = Literal["table_id", "version_mark", "content", "reads", "forget_app"]
-_FIELDS_SINCE: Final[Mapping[int, Sequence[_Field]]] = {
-    10: ("table_id", "version_mark", "content", "reads", "forget_app")
-}
-"""The fields of envelopes that only committers of these rules, and of later ones, know."""
 AT_ONCE = 1000
 POLL_SECONDS = 1.0
 
@@ -152,9 +146,9 @@ def _entry(log: LogId, offset: int, read: list[Decoded]) -> Entry:
 def checked(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
     """Returns the entries of a version after checking that the last of them is the entry that was folded.
 
-    A log that lost its end and got new entries holds other entries at the same offsets. A version of an older
-    release has no digest of its last entry, and neither have its marks. Then the entries are returned without
-    their bytes. Raises `EntriesGoneError` if another entry is at the offset now.
+    A log that lost its end and got new entries holds other entries at the same offsets. A version that folded
+    no entry has no digest of its last one: then the entries are returned without their bytes. Raises
+    `EntriesGoneError` if another entry is at the offset now.
     """
     if not record.last_digest:
         return {offset: replace(entry, data=b"") for offset, entry in entries.items()}
@@ -166,23 +160,6 @@ def checked(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]
             where=str(Position(record.log, record.last_offset, record.topic)),
         )
     return entries
-
-
-def as_known(rules: int, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
-    """Returns the entries as a committer of these rules knew them: it passed over the fields of later rules.
-
-    Writers may be of a newer release than the committer.
-    """
-    unknown = [name for since, names in _FIELDS_SINCE.items() if since > rules for name in names]
-    return {offset: _without(entry, unknown) for offset, entry in entries.items()} if unknown else entries
-
-
-def _without(entry: Entry, fields: Sequence[_Field]) -> Entry:
-    envelope = Envelope()
-    envelope.CopyFrom(entry.envelope)
-    for name in fields:
-        envelope.ClearField(name)
-    return replace(entry, envelope=envelope, proposal=entry.proposal and BUILT_IN.proposal(envelope))
 
 
 def with_claims(

@@ -4,10 +4,9 @@ For each version that a committer made, its own record names the entries, the ve
 the owner's epoch. They are folded once more on the version before, in memory, and must give the same files.
 Nothing is written.
 
-The result names what isn't compared: versions of other clients, versions made under other rules, what is gone
-(a version, entries of the log, files that the fold needs), and refusals that depend on what a store held at
-that time. A refusal that was reported while no later version was made is in no version, so it is not compared
-either.
+The result names what isn't compared: versions of other clients, what is gone (a version, entries of the log,
+files that the fold needs), and refusals that depend on what a store held at that time. A refusal that was
+reported while no later version was made is in no version, so it is not compared either.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold, of_format
 from lakefold_committer.fold.grouping import first_group
+from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
-from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, as_known, checked, with_claims
+from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, checked, with_claims
 from lakefold_committer.replay.version_replay import (
     Case,
     Replayed,
@@ -43,7 +43,7 @@ from lakefold_table.errors import (
 )
 from lakefold_table.format import Difference, RecordedVersion
 from lakefold_table.formats import BUILT_IN, Formats
-from lakefold_table.marks.marks import RULES, decode_marks
+from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import below
@@ -173,11 +173,7 @@ class _Replay:
         if case.move is not None and case.move.why.by_verb:
             self._continue_from(case.version)
             return case.result(Verdict.MOVED, f"{case.move.why}: {case.move}")
-        if not self._format.oldest_rules <= case.record.rules <= RULES:
-            self._continue_from(case.version)
-            return case.result(
-                Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}"
-            )
+        check_rules(case.record.rules, self._uri)
         bases = self._bases_of(case)
         if not bases:
             self._continue_from(case.version)
@@ -240,10 +236,10 @@ class _Replay:
         record = case.record
         if not case.answers:
             entries = self._entries.at(record.log, record.topic, [record.first_offset])
-            return as_known(record.rules, checked(record, entries)), frozenset()
+            return checked(record, entries), frozenset()
         entries = checked(record, self._entries.at(record.log, record.topic, list(case.answers)))
         entries, faults = with_claims(entries, record.refused, self._claims)
-        return as_known(record.rules, entries), faults
+        return entries, faults
 
     def _folded(
         self, case: Case, base: FoldedTable, entries: Mapping[int, Entry]
@@ -289,7 +285,6 @@ class _Replay:
             must_publish=True,
             outcomes_offset=case.outcomes_offset,
             owner=case.owner,
-            names_parent=case.names_parent,
             clock_us=case.clock_us,
             rules=case.record.rules,
             recalled=case.answers,
@@ -313,7 +308,7 @@ class _Replay:
 
     def _recorded(self, case: Case) -> RecordedVersion:
         path = self._versions.path(case.version)
-        return RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes, case.record.rules)
+        return RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes)
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
         """Returns how the version's file differs from the folded one, and the files published before it."""
@@ -336,7 +331,7 @@ class _Replay:
 
     def _bases_of(self, case: Case) -> Sequence[FoldedTable]:
         """Returns the states that the version may have been built on; empty if they are gone."""
-        if not case.record.base_version and not case.names_parent:
+        if not case.record.base_version and not case.has_parent:
             return (FoldedTable(self._uri),)
         before = case.version - 1
         bases = self._bases

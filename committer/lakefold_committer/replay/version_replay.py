@@ -26,7 +26,6 @@ class Verdict(StrEnum):
     DIFFERENT = "different"
     FOREIGN = "foreign"
     MOVED = "moved"
-    OTHER_RULES = "other rules"
     NOT_COMPARED = "not compared"
     GONE = "gone"
 
@@ -55,7 +54,7 @@ class Case:
     """A version that is to be made again: its file, its record, and the table's id that it contains.
 
     `move`: the rebinding that it recorded, None if there was none. `outcomes_offset`, `owner`, `clock_us`: as
-    the fold knew them. `names_parent`: whether it names the version that it was made from.
+    the fold knew them. `has_parent`: whether it names the version that it was made from.
     """
 
     version: int
@@ -65,7 +64,7 @@ class Case:
     move: Rebinding | None = None
     outcomes_offset: int | None = None
     owner: Owner | None = None
-    names_parent: bool = True
+    has_parent: bool = True
     clock_us: int | None = None
 
     @classmethod
@@ -81,8 +80,8 @@ class Case:
             clock = int(properties[CLOCK]) if CLOCK in properties else None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"version {version} has unreadable properties: {error!r}") from error
-        table_id, names_parent = properties.get(TABLE_ID, ""), PARENT in properties
-        return cls(version, stored, record, table_id, move, offset, owner, names_parent, clock)
+        table_id, has_parent = properties.get(TABLE_ID, ""), PARENT in properties
+        return cls(version, stored, record, table_id, move, offset, owner, has_parent, clock)
 
     @property
     def answers(self) -> Mapping[int, Result]:

@@ -109,7 +109,7 @@ def _opened(
         if not unproven:
             raise
         table = carried_marks(state, uri)
-    check_rules(table.marks, uri)
+    check_rules(table.marks.rules, uri)
     return table
 
 

@@ -554,7 +554,7 @@ class TableWriter:
             self.absent_removals += absent_removals(table.uri, version, absent)
             return replace(table, state=followed, marks=after_foreign(table.marks, state))
         marks = own_marks(state, table.uri)
-        check_rules(marks, table.uri)
+        check_rules(marks.rules, table.uri)
         self._check_owner(marks, table.uri)
         is_unordered = self._owner is None or marks.owner is None or marks.owner.chain != self._owner.chain
         if is_unordered and marks.epoch > self._epoch and misplaced(marks, at) is None:

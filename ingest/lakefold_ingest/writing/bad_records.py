@@ -91,10 +91,8 @@ def _check_table(own: WriteSettings) -> None:
     view = read_view(own.table, own.storage_options)
     if view is None:
         return
-    # A table that an earlier release has created lacks the column `source`.
-    own_columns = COLUMNS.names if "source" in view.schema.names else COLUMNS.names[:-1]
     try:
-        view.target(pa.schema([COLUMNS.field(name) for name in own_columns]), own)
+        view.target(COLUMNS, own)
     except InvalidError as misfit:
         raise InvalidError(
             f"{own.table} is a table of other rows: {misfit.message}",
@@ -113,8 +111,7 @@ def _own_settings(settings: WriteSettings) -> WriteSettings:
         wait="commit",
         on_rolled_back="skip",
         on_reused_key="skip",
-        # A table of bad rows that an earlier release has created lacks the column.
-        merge_schema=bool(settings.bad_records_columns),
+        merge_schema=False,
         format="",
         # These are for the batch's own table: this one may be of another format.
         stable_row_ids=False,

@@ -71,7 +71,7 @@ from lakefold_table.delta.validity import (
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
-from lakefold_table.marks.marks import RULES, app_mark_in, decode_marks
+from lakefold_table.marks.marks import app_mark_in, decode_marks
 from lakefold_table.nesting import neighbour_fault
 from lakefold_table.values import uuid_of
 
@@ -112,7 +112,6 @@ class DeltaDraft:
         self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
-        self._rules_then = RULES
         self._sharing = ""
         self._files = CommitFiles(self._snapshot)
         self._vectors: dict[str, NewFile] = {}
@@ -144,7 +143,7 @@ class DeltaDraft:
         refused = self._refusal(entry, proposal)
         if refused is not None:
             return refused
-        sharing = sharing_of(proposal, self._rules_then)
+        sharing = sharing_of(proposal)
         if self._accepted and (sharing == ALONE or self._sharing != sharing):
             return None
         is_twice = any(self._files.is_new(file.path, proposal) for file in proposal.removes)

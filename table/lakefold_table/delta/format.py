@@ -36,7 +36,7 @@ from lakefold_table.format import (
     VersionHead,
     VersionSummary,
 )
-from lakefold_table.marks.marks import MARKS_IN_DOMAIN, digest_of_marks
+from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.nesting import needs_around
 from lakefold_table.values import uuid_of
 
@@ -61,7 +61,6 @@ class DeltaFormat:
     name = NAME
     folder = FOLDER
     first_version = 0
-    oldest_rules = MARKS_IN_DOMAIN
     operations = OPERATIONS
     manifests = None
     refs = None
@@ -269,11 +268,6 @@ class RecallingDelta(DeltaFormat):
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 
-    def grouping_rule(self, state: DeltaState | None) -> GroupingRule:
-        """Returns the rule by which proposals shared a version then."""
-        del state
-        return lambda entry: sharing_of(proposed(entry), self.recorded.rules)
-
     def draft(self, state: DeltaState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`, with the answers that were given then."""
         del entries
@@ -293,7 +287,6 @@ class RecalledDraft(DeltaDraft):
         super().__init__(state, Fetched(contents=contents, times=times))
         self._recalling = recalling
         self._contents = contents
-        self._rules_then = recalling.recorded.rules
 
     def add(self, entry: Entry) -> Accepted | Duplicate | Rejected | Invalid | None:
         """Judges the entry on what the fold saw then, as far as that is known."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
 from lakefold_table.format import ALONE
-from lakefold_table.marks.marks import REPLACES_ALONE, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,7 @@ _REPLACE: Final = tuple(
 """The operations of delta-spark that replace a table; its commits then say no mode (Delta fact 6.9)."""
 
 
-def sharing_of(proposal: DeltaTableProposal, rules: int = RULES) -> str:
+def sharing_of(proposal: DeltaTableProposal) -> str:
     """Returns the name of the group of proposals that may share a commit with this one (Delta fact 7.2).
 
     A commit has one protocol, metadata, operation with its parameters, and text of a user, and a domain once.
@@ -31,7 +30,7 @@ def sharing_of(proposal: DeltaTableProposal, rules: int = RULES) -> str:
     once = (proposal.metadata, proposal.protocol, proposal.user_metadata)
     if proposal.domains or any(each is not None for each in once):
         return ALONE
-    if rules >= REPLACES_ALONE and replaces_content(proposal.operation, dict(proposal.parameters)):
+    if replaces_content(proposal.operation, dict(proposal.parameters)):
         return ALONE
     return CHANGES if proposal.changes else FILES
 

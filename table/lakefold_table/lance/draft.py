@@ -176,7 +176,7 @@ class LanceDraft:
 
     def _rewritten(self, entry: Entry, read: int, names: Iterable[str]) -> tuple[str, int] | None:
         """Returns the first of an entry's files that a later Rewrite replaced, and its version, or None."""
-        if not self._table.keeps_files_apart or not may_be_known_by_files(entry):
+        if not may_be_known_by_files(entry):
             return None
         return self._history.rewritten(names, read)
 

@@ -58,7 +58,7 @@ from lakefold_table.lance.recorded_draft import Recall
 from lakefold_table.lance.refs.files import REFS
 from lakefold_table.lance.state import LanceState, state_of
 from lakefold_table.lance.version_links import keeps_metadata, restored_by, transaction_uuid
-from lakefold_table.marks.marks import SHARES_VERSIONS, digest_of_marks
+from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.roots import below
 from lakefold_table.version_names import ManifestNaming
 
@@ -80,7 +80,6 @@ class LanceFormat:
     name = NAME
     folder = VERSIONS
     first_version = 1
-    oldest_rules = SHARES_VERSIONS
     operations = OPERATIONS
     is_data_name = None
     manifests = ManifestNaming(VERSIONS, SUFFIX, version_of, DETACHED_BIT)

@@ -38,8 +38,6 @@ class Meanings:
     def __init__(self, state: LanceState, fetched: Fetched) -> None:
         self._state = state
         self._fetched = fetched
-        self.refuses_replaced = True
-        """Whether rows are refused that have values of a field that was replaced by one of its name."""
         self._known: dict[int, Mapping[int, Identity] | None] = {}
 
     def dropped(
@@ -91,8 +89,6 @@ class Meanings:
         self, dropped: frozenset[int], before: Mapping[int, Identity], current: Mapping[int, Identity]
     ) -> set[str]:
         """Returns the names of those dropped fields, or of columns that contained them, that others have."""
-        if not self.refuses_replaced:
-            return set()
         names = {field.path for field in current.values()}
         numbers = {field.path: number for number, field in before.items()}
         paths = (

@@ -25,7 +25,6 @@ from lakefold_table.format import Accepted, Fetched, RecordedVersion, Requiremen
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
-from lakefold_table.marks.marks import CARRIES_ROWS, JOINS_REUSE, REFUSES_REPLACED, RETIRES_REUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,10 +47,6 @@ class Recall:
         requirements: Callable[[LanceState | None, Sequence[Entry]], Requirements],
     ) -> None:
         self.answers, self.given, self.sizes_now = recorded.answers, recorded.given, recorded.sizes
-        self.carries_rows = recorded.rules >= CARRIES_ROWS
-        self.joins_reuse = recorded.rules >= JOINS_REUSE
-        self.refuses_replaced = recorded.rules >= REFUSES_REPLACED
-        self.retires_reuse = recorded.rules >= RETIRES_REUSE
         self.requirements = requirements
         self._recorded = recorded
         self._decode = decode
@@ -132,10 +127,6 @@ class _Draft(LanceDraft):
     ) -> None:
         super().__init__(state, fetched, transaction_file=recalling.names_transaction_file)
         self._recalling, self._before, self._seen = recalling, state, seen
-        self._table.records_row_order = recalling.carries_rows
-        self._table.retires_reuse = recalling.retires_reuse
-        if self._meanings is not None:
-            self._meanings.refuses_replaced = recalling.refuses_replaced
 
     def _may_join(self, entry: Entry) -> bool:
         """Returns whether an entry shares the version: those recorded in one version were folded together."""
@@ -146,28 +137,13 @@ class _Draft(LanceDraft):
         """Judges the entry as the fold does, by what is known of the files that the fold has seen."""
         offset = entry.position.offset
         answer = self._recalling.answers.get(offset)
-        # Releases before this rule folded files that fragments had.
-        self._table.keeps_files_apart = not isinstance(answer, Committed)
         if answer is None or isinstance(answer, Committed | Tagged | Duplicate):
             self._see(self._stored_sizes(entry))
             return super().add(self._with_stored_indices(entry))
-        if offset in self._recalling.given or self._by_older_rules(entry, answer):
+        if offset in self._recalling.given:
             return answer
         whole = proposal_of(entry).whole()
         return self._refused(replace(entry, envelope=whole.envelope, proposal=whole), answer)
-
-    def _by_older_rules(self, entry: Entry, answer: Rejected | Invalid) -> bool:
-        """Returns whether an entry was refused that these rules may accept.
-
-        No rows were followed through Rewrites then, or two Rewrites could not both add to the fragment-reuse
-        index.
-        """
-        if not isinstance(answer, Rejected):
-            return False
-        pair = {proposal_of(entry).operation, answer.conflict.other_operation}
-        if pair == {"rewrite"}:
-            return not self._recalling.joins_reuse
-        return not self._recalling.carries_rows and "rewrite" in pair and bool(pair & {"delete", "update"})
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.requirements(self._before, [entry])

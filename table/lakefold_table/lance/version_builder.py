@@ -51,10 +51,8 @@ class VersionBuilder:
     `head` is the manifest without fragments, `version` the number of the next version. `new`: the fragments
     added by the entries before, `proposed`: each of them as its entry proposed it, encoded. `packed`:
     fragments of the first entry that are kept in that form and are not in `new`. `before`: the files to write
-    before the version is published, by path. `keeps_files_apart`: whether it is a fault if two fragments have
-    the same data file. `records_row_order`: whether a Rewrite states in its transaction that it keeps the
-    order of its rows, as it does since rules 6. `retires_reuse`: whether an outdated fragment-reuse index is
-    taken away, as it is since rules 10. `sizes`: those of the files that the next entry adds, as fetched.
+    before the version is published, by path. `sizes`: those of the files that the next entry adds, as
+    fetched.
     """
 
     def __init__(self, state: LanceState | None, fetched: Fetched) -> None:
@@ -62,9 +60,6 @@ class VersionBuilder:
         self.sizes = fetched.sizes
         self.head = Manifest() if state is None else state.head
         self.version = 1 if state is None else state.version + 1
-        self.keeps_files_apart = True
-        self.records_row_order = True
-        self.retires_reuse = True
         self.file_version = None if state is None else state.file_version
         self.columns = columns_of((), None) if state is None else state.columns
         self.new: list[Numbered] = []
@@ -122,7 +117,7 @@ class VersionBuilder:
 
         One that can't be read stays as it is: every client that opens an index fails because of it.
         """
-        if not self.retires_reuse or self.stable_row_ids:
+        if self.stable_row_ids:
             return False
         # As the version before left it, in which it may be outdated already, and as the entries leave it.
         sections = ((self._stored_section, self._stored.taken), (self._index_section, self.taken))
@@ -292,7 +287,7 @@ class VersionBuilder:
 
     def files_fault(self, change: TableChange) -> Invalid | None:
         """Returns why a change can't have its new data files, or None: a fragment has one already."""
-        if change.whole is not None or not self.keeps_files_apart:
+        if change.whole is not None:
             return None
         if change.packed is not None:
             owner = self._files.owner_among(change.packed.hashes, change.packed.name, self._prefixes)
@@ -391,7 +386,7 @@ class VersionBuilder:
         """
         if plain.shape not in self.columns.sound or self.numbering.room_fault(1, plain.rows) is not None:
             return False
-        if self.keeps_files_apart and not self._files.is_new(plain.key):
+        if not self._files.is_new(plain.key):
             return False
         sizes = self.fetched.sizes
         return plain.path not in sizes or 0 < plain.size == sizes[plain.path]

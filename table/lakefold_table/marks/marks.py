@@ -39,48 +39,12 @@ APP = "lakefold.app."
 OLDER_APPS = "lakefold.older-apps"
 """The apps with short marks, as a JSON array, those first that have been silent for longer."""
 
-RULES = 10
-"""The version of the rules by which this release folds. A committer steps down if it finds newer rules.
+RULES = 1
+"""The version of the rules by which this release folds, which each version records.
 
-1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
-Deletes and Updates of rows share versions (decision 0018). 4: a Duplicate says whether a Restore left its
-rows out and whether its content is different (decision 0049). 5: a schema has at most 63 levels, which is
-all that pylance can show (64 before). 6: a Delete or an Update is carried over a Rewrite, and a Rewrite over
-Deletes and Updates (decision 0063). 7: two Rewrites may add to the fragment-reuse index after one another,
-although both were built on one version (decision 0070). 8: an Update may state that Appends count
-as made after it (decision 0073). 9: the marks of a Delta table with domainMetadata are in a domain (decision
-0097), its metrics are named by the operation, a batch that another client recorded in it is a Duplicate, and
-more of what Delta's protocol forbids is Invalid; rows are refused whose values are of a column that was
-replaced by one of its name. 10: any number of apps may write into a table (`lakefold_committer.fold.keys`);
-an outdated fragment-reuse index is taken away (decision 0114); a writer may say what the content of its batch
-is; what names another table of its location is refused (decision 0110); a time after the year 9999 of another
-client's version is not continued; what replaces the content of a Delta table is alone in its version.
-
-What more is Invalid belongs to 10 until a release has folded by it. From then on it needs the next number,
-and the draft has to know the number of the version: `replay` folds a version again by the rules of today, and
-calls it different if they refuse what it committed.
+A release whose fold answers or writes something else has the next number. A committer steps down if it finds
+a number above its own.
 """
-CARRIES_ROWS = 6
-"""The rules from which on rows are followed through Rewrites."""
-JOINS_REUSE = 7
-"""The rules from which on a Rewrite adds to a fragment-reuse index that another one has added to since."""
-MARKS_IN_DOMAIN = 9
-"""The rules from which on the marks of a Delta table are in a domain, if it has domains."""
-REFUSES_REPLACED = 9
-"""The rules from which on rows of Lance tables are refused if their values are of a replaced column."""
-SHORTENS_APPS = 10
-"""The rules from which on a table takes any number of apps, and keeps less of those that are silent."""
-RETIRES_REUSE = 10
-"""The rules from which on an outdated fragment-reuse index is taken away."""
-REPLACES_ALONE = 10
-"""The rules from which on a proposal that replaces the content of a Delta table is alone in its version."""
-LEAVES_IMPOSSIBLE_TIMES = 10
-"""The rules from which on a version has the log's time if that before it has one after the year 9999."""
-SHARES_VERSIONS = 3
-"""The rules from which on versions of Lance tables can be folded again."""
-
-MAX_APPS = 10_000
-"""How many apps a table knew under rules before 10: no other was folded."""
 KEPT_APPS = 1000
 OLDER_APPS_BYTES = 2**17
 """How long the text of short marks may be: some 2,500 apps with ids of 36 characters."""
@@ -88,8 +52,6 @@ MAX_APP_ID = 256
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
 MAX_MOVES = 16
-SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
-"""After how long an app beyond these was forgotten under rules before 10."""
 
 
 class RebindReason(StrEnum):

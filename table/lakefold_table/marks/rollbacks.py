@@ -51,15 +51,6 @@ def after_foreign(marks: Marks, state: State) -> Marks:
     return rolled_back(marks, state.version, state.restored, metadata)
 
 
-def without_repeats(marks: Marks) -> Marks:
-    """Returns the marks as rules before 4 keep them, without rollbacks and digests of contents."""
-    apps = {
-        name: replace(mark, contents=(), rolled_back=()) if mark.contents or mark.rolled_back else mark
-        for name, mark in marks.apps.items()
-    }
-    return replace(marks, apps=apps, uuid_contents=(), uuids_rolled_back={})
-
-
 def _marks_of_branch(metadata: Mapping[str, str], now: Marks) -> Marks | None:
     try:
         then = decode_marks(metadata)

@@ -12,7 +12,7 @@ import lakefold
 from lakefold_committer.fold.fold import MAX_AHEAD_US
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.marks.marks import KEPT_APPS, SILENT_APP_US
+from lakefold_table.marks.marks import KEPT_APPS
 from tests.integration.own_log import PATIENCE_S
 from tests.integration.stage import folding
 from tests.proposals import append, creation, ids_in, rows
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.integration.stage import Stage
 
 AHEAD = timedelta(days=95)
-assert timedelta(microseconds=SILENT_APP_US) < AHEAD
 
 
 def play_a_jump(stage: Stage, send_ahead: Callable[[Envelope], None]) -> None:

@@ -94,7 +94,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected 
     if isinstance(indices, Invalid):
         return indices
     rebased = _rebased(proposal.transaction, after.groups)
-    if in_order and table.records_row_order:
+    if in_order:
         record_order(rebased, after.emptied)
     return TableChange(
         rebased,
