@@ -181,7 +181,7 @@ def test_a_broker_that_does_not_answer_is_said(table: Folded, capsys: pytest.Cap
 
 def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["explain", str(tmp_path / "none"), "1"]) == 2
-    assert "there is nothing" in capsys.readouterr().err
+    assert "no table here yet" in capsys.readouterr().err
 
 
 def test_how_a_proposal_is_named() -> None:
