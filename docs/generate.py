@@ -27,7 +27,7 @@ from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.delta.table_features.table_properties import PROPERTIES
 from lakefold_table.lance.conflicts import RULES
-from lakefold_table.lance.conflicts.rule import ADVICE, Severity
+from lakefold_table.lance.conflicts.rule import ADVICE, Effect
 from lakefold_table.lance.kinds import Kind
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ VERDICTS = [
         "`r` `R`",
         "retryable",
         "Rejected. Built on the newest version it may pass.",
-        ADVICE[Severity.RETRYABLE],
+        ADVICE[Effect.RETRYABLE],
     ],
-    ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[Severity.INCOMPATIBLE]],
+    ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[Effect.INCOMPATIBLE]],
 ]
 
 
@@ -232,35 +232,35 @@ def conflicts() -> str:
 
 def _signs(ours: Kind, theirs: Kind) -> str:
     signs_of = {
-        Severity.REBASE: "m",
-        Severity.CARRIED: "c",
-        Severity.RETRYABLE: "r",
-        Severity.INCOMPATIBLE: "x",
+        Effect.REBASE: "m",
+        Effect.CARRIED: "c",
+        Effect.RETRYABLE: "r",
+        Effect.INCOMPATIBLE: "x",
     }
     rules = RULES[ours].get(theirs, ())
-    signs = {signs_of[rule.severity].upper() if rule.always else signs_of[rule.severity] for rule in rules}
+    signs = {signs_of[rule.effect].upper() if rule.always else signs_of[rule.effect] for rule in rules}
     return "".join(sorted(signs, key=lambda sign: (sign.lower(), sign))) or "·"
 
 
 def _reasons(ours: Kind) -> str:
     """Returns the rules of one row of the matrix; those with the same reason share a line."""
-    reasons: dict[tuple[Severity, str, str, str], list[str]] = {}
+    reasons: dict[tuple[Effect, str, str, str], list[str]] = {}
     for theirs, rules in RULES[ours].items():
         for rule in rules:
             if theirs is not Kind.UNKNOWN:
-                reason = rule.severity, rule.when, rule.carries, rule.to_do
+                reason = rule.effect, rule.when, rule.carries, rule.to_do
                 reasons.setdefault(reason, []).append(f"`{theirs}`")
     if not reasons:
         return "It conflicts with nothing.\n"
     rows = [
         [
             ", ".join(names),
-            severity.name.lower(),
+            effect.name.lower(),
             _sentence(when),
             _sentence(carries) if carries else "",
             _sentence(to_do),
         ]
-        for (severity, when, carries, to_do), names in sorted(reasons.items(), key=lambda item: -item[0][0])
+        for (effect, when, carries, to_do), names in sorted(reasons.items(), key=lambda item: -item[0][0])
     ]
     return table(["after", "verdict", "if", "carried", "what its writer does"], rows)
 

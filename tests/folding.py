@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_committer.tables.table_writer import TableWriter
@@ -45,7 +45,7 @@ FORMATS = Formats(FORMAT)
 START_US = 1_700_000_000_000_000
 SECOND = 1_000_000
 DAY = 24 * 3600 * SECOND
-TERMS = Terms(epoch=1)
+INPUTS = FoldInputs(epoch=1)
 
 
 def column(name: str, number: int, kind: str = "int64", *, parent: int = -1, nullable: bool = True) -> Field:
@@ -170,18 +170,18 @@ class MemoryTable:
         return transaction
 
     def fold(
-        self, *envelopes: Envelope, terms: Terms = TERMS, sizes: Mapping[str, int | None] | None = None
+        self, *envelopes: Envelope, inputs: FoldInputs = INPUTS, sizes: Mapping[str, int | None] | None = None
     ) -> Folded:
         """Folds the envelopes at the next offsets as a group."""
         group = entries(envelopes, self.offset)
         self.offset += len(group)
-        return self.fold_group(group, terms, Fetched(sizes or {}))
+        return self.fold_group(group, inputs, Fetched(sizes or {}))
 
     def fold_group(
-        self, group: Sequence[Entry], terms: Terms = TERMS, fetched: Fetched | None = None
+        self, group: Sequence[Entry], inputs: FoldInputs = INPUTS, fetched: Fetched | None = None
     ) -> Folded:
         """Folds entries as a group."""
-        folded = fold(FORMAT, self.table, group, fetched or Fetched(), terms)
+        folded = fold(FORMAT, self.table, group, fetched or Fetched(), inputs)
         self.table = folded.table
         if folded.publication is not None:
             self.files[folded.publication.path] = b"".join(folded.publication.buffers)

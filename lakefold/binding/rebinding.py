@@ -48,14 +48,14 @@ class RebindTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Consent:
+class Override:
     """What an operator has accepted: marks that can't be verified, binding a table while it is dropped."""
 
     unproven: bool = False
     dropped: bool = False
 
 
-NO_CONSENT = Consent()
+NO_OVERRIDE = Override()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def rebind_branches(
     *,
     reported: ReportedVersions | None = None,
     keeps_position: bool = False,
-    consent: Consent = NO_CONSENT,
+    override: Override = NO_OVERRIDE,
 ) -> Iterator[tuple[str, Moved]]:
     """Changes the binding of each branch, the main branch last. Yields its name (main: "") and binding.
 
@@ -151,7 +151,7 @@ def rebind_branches(
             versions: Versions = versions,
             table_format: AnyFormat = table_format,
         ) -> Rebinding:
-            _check(table, why, target, consent)
+            _check(table, why, target, override)
             if reported is not None:
                 _check_restored(table_format, table, versions, reported)
             if cluster is not None:
@@ -169,7 +169,7 @@ def rebind_branches(
                 root,
                 decide,
                 outcomes=outcomes,
-                unproven=consent.unproven,
+                unproven=override.unproven,
                 storage_options=storage_options,
             )
         except (_UnchangedError, NotATableError):
@@ -184,14 +184,14 @@ class _UnchangedError(PreconditionError):
     """The binding of this branch can't be changed for this reason, so the branch is skipped."""
 
 
-def _check(table: FoldedTable, why: RebindReason, target: RebindTarget | None, consent: Consent) -> None:
+def _check(table: FoldedTable, why: RebindReason, target: RebindTarget | None, override: Override) -> None:
     """Raises `_UnchangedError` if the binding of this branch can't be changed for the reason `why`."""
     bound = table.marks.position
     by = table.marks.deleted_by
-    if by is not None and not (why is RebindReason.ADOPTED and consent.dropped):
+    if by is not None and not (why is RebindReason.ADOPTED and override.dropped):
         deleted = after_end(by)
         raise _UnchangedError(deleted.message, where=table.uri, hint=deleted.hint)
-    if table.marks.dropped and not (why is RebindReason.ADOPTED and consent.dropped):
+    if table.marks.dropped and not (why is RebindReason.ADOPTED and override.dropped):
         raise _UnchangedError(
             "the table is being dropped",
             where=table.uri,

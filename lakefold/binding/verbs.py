@@ -56,15 +56,15 @@ def adopt(
     Marks that exist are kept, and with them the keys of the batches: a known batch is a Duplicate. If the
     marks were removed, an old batch that is sent again is folded again.
     """
-    from lakefold.binding.rebinding import Consent, rebind_branches
+    from lakefold.binding.rebinding import Override, rebind_branches
     from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
     target = cluster_of(settings).target(uri, partition)
     options = settings.storage_options
-    consent = Consent(unproven=unproven, dropped=keep)
-    moves = rebind_branches(uri, options, RebindReason.ADOPTED, target, None, consent=consent)
+    override = Override(unproven=unproven, dropped=keep)
+    moves = rebind_branches(uri, options, RebindReason.ADOPTED, target, None, override=override)
     print_moved(uri, moves, as_json=as_json)
 
 

@@ -60,7 +60,7 @@ class VersionChoice:
             as_of=self.point.as_of,
             at_position=self.point.at_position,
         )
-        # Opening it shows that it exists and is not a stray file.
+        # Opening it shows that it exists and is not a late version.
         table_id = newest_id(source)
         version = table_of(source, number).version
         main, branch = main_and_branch(source)

@@ -75,14 +75,14 @@ def command(chosen: Path | None, rows: int, port: int, format_: str, *, as_json:
     tables stay.
     """
     check_needs(port, format_)
-    from lakefold.demo.proof import judge
     from lakefold.demo.report import as_json as document
     from lakefold.demo.report import print_report
+    from lakefold.demo.verification import judge
 
     report = _run((chosen or Path(".lakefold") / "demo").absolute(), format_, rows, port, as_json=as_json)
     if not as_json:
         print_report(report)
-    judge(report.result.proofs, report.result.services)
+    judge(report.result.verifications, report.result.services)
     if as_json:
         print_json(document(report))
 

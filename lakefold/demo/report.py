@@ -70,20 +70,20 @@ def as_json(report: Report) -> dict[str, Any]:
             "versions": result.services.versions,
             "same": result.services.same,
         },
-        "proof": [
+        "verification": [
             {"witness": each.name, "rows": each.saw.rows, "checksum": str(each.saw), "same": each.same}
-            for each in result.proofs
+            for each in result.verifications
         ],
     }
 
 
 def print_report(report: Report) -> None:
     """Prints the report as plain lines that a terminal can wrap and a user can copy."""
-    proofs = report.result.proofs
-    _head("Proof: are the rows in the table those of the CSV file, each exactly once?")
-    rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in proofs]
+    verifications = report.result.verifications
+    _head("Verification: are the rows in the table those of the CSV file, each exactly once?")
+    rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in verifications]
     print_columns(["read by", "rows", "checksum of all columns", ""], rows)
-    click.echo("Yes." if all(each.same for each in proofs) else "NO.")
+    click.echo("Yes." if all(each.same for each in verifications) else "NO.")
     services = report.result.services
     click.echo(
         f"Beside it {services.services} services appended {services.rows:,} rows to another table, all at "

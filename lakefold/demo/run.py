@@ -21,10 +21,10 @@ from lakefold.demo.committers import Committers, ConsolePage
 from lakefold.demo.dataset import SCHEMA, Departures, find_csv
 from lakefold.demo.follower import Follower
 from lakefold.demo.job import PARTITIONS, TOPIC, Job, ServicesJob
-from lakefold.demo.proof import DemoProof, ServicesProof, question, question_services
 from lakefold.demo.replay import Replay
 from lakefold.demo.services import SERVICES
 from lakefold.demo.tasks import Task
+from lakefold.demo.verification import DemoVerification, ServicesVerification, question, question_services
 from lakefold.local.broker import Broker
 from lakefold.local.kill_on_exit import KillOnExit
 from lakefold_log.client.admin import Admin, KafkaConfig
@@ -78,8 +78,8 @@ class Result:
     size: int
     seconds: float
     pace: tuple[int, float]
-    proofs: Sequence[DemoProof]
-    services: ServicesProof
+    verifications: Sequence[DemoVerification]
+    services: ServicesVerification
 
 
 class Demo:
@@ -101,7 +101,7 @@ class Demo:
         """Runs the demo and returns its result. All processes that it started are ended, also after an error.
 
         Raises `Interrupted` after a signal, and a `LakefoldError` with the last output of a part that failed.
-        The caller checks the rows by `Result.proofs`.
+        The caller checks the rows by `Result.verifications`.
         """
         try:
             return self._run()
@@ -126,11 +126,13 @@ class Demo:
             services = self._start_services()
             job = self._start_query()
             seconds = self._stream(replay, committers, follower, job)
-            services_proof = self._stop_services(services)
-            proofs = self._compare_rows(sent, follower)
+            services_verification = self._stop_services(services)
+            verifications = self._compare_rows(sent, follower)
             self._stop_in_order(follower, job, committers)
             self._state.begin("done")
-            return Result(self._state.rows, replay.size, seconds, follower.pace, proofs, services_proof)
+            return Result(
+                self._state.rows, replay.size, seconds, follower.pace, verifications, services_verification
+            )
 
     def _fetch_jars(self) -> None:
         """Downloads the jars in a separate process, because its Java must end with the demo."""
@@ -210,7 +212,7 @@ class Demo:
         )
         return services
 
-    def _stop_services(self, services: ServicesJob) -> ServicesProof:
+    def _stop_services(self, services: ServicesJob) -> ServicesVerification:
         """Lets the services wait for the outcomes of their rows, and compares these with their table."""
         services.child.ask_to_stop()
         self._wait_until(lambda: services.done, "the services wait for their last outcomes")
@@ -253,10 +255,10 @@ class Demo:
             f"committer: pid {pid} continues where the killed one stopped, {seconds:.1f} s later", loud=True
         )
 
-    def _compare_rows(self, sent: Checksum, follower: Follower) -> list[DemoProof]:
+    def _compare_rows(self, sent: Checksum, follower: Follower) -> list[DemoVerification]:
         seen, folder = follower.seen, self._folder
         doing = "reading the table, to compare it with the CSV file"
-        return self._wait_for(Task(lambda: question(sent, seen, folder), "proof"), doing)
+        return self._wait_for(Task(lambda: question(sent, seen, folder), "verification"), doing)
 
     def _stop_in_order(self, follower: Follower, job: Job, committers: Committers) -> None:
         def stop() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.scheduling.maintainer import Maintainer
     from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
-    from lakefold_maintenance.scheduling.table_upkeep import RoundReport
+    from lakefold_maintenance.scheduling.table_maintenance import RoundReport
 
 SETTINGS = ("group", "roots", "http_host", "http_port", "umask", "maintenance")
 
@@ -134,7 +134,7 @@ def _maintainer(
     from lakefold_maintenance.rewriting.sending import TableLog
     from lakefold_maintenance.rewriting.survey import Surveyor
     from lakefold_maintenance.scheduling.maintainer import Maintainer
-    from lakefold_maintenance.scheduling.table_upkeep import UpkeepParts
+    from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts
     from lakefold_maintenance.scheduling.waiting import WaitingProposals, read_waiting
     from lakefold_reader.opening import open_source
 
@@ -153,7 +153,7 @@ def _maintainer(
     return Maintainer(
         lambda: _tables(settings, tables),
         lambda table: Surveyor(open_source(table, settings.storage_options), settings.maintenance),
-        UpkeepParts(
+        MaintenanceParts(
             opened,
             waiting,
             lambda survey: refused.of(survey.table, survey.branch),

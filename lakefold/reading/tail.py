@@ -139,9 +139,9 @@ def _outcomes(settings: Settings) -> OutcomesTopic:
 
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
+    from lakefold_reader.versions.late_versions import oldest_of
     from lakefold_reader.versions.listing import numbers_of
     from lakefold_reader.versions.start import start_in
-    from lakefold_reader.versions.stray_files import oldest_of
 
     if text is not None:
         return start_in(text)

@@ -46,7 +46,7 @@ def served() -> dict[str, set[str]]:
     metrics.watch(0, lambda: FoldStatus(0), lambda: 0)
     for counted in (metrics.proposals, metrics.gap, metrics.outcomes_lost):
         counted.labels("0")
-    metrics.strangers.labels("0", "unsigned")
+    metrics.foreign_outcomes.labels("0", "unsigned")
     for gauge in (metrics.held_back_offsets, metrics.held_back_seconds):
         gauge.labels("outcomes", "0")
     pages = [generate_latest(metrics.registry).decode(), maintained(), written_by_spark()]

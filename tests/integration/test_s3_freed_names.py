@@ -82,7 +82,7 @@ def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
         hold.release.set()
         with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
             folded.result(120)
-    assert table.strays_removed == 1
+    assert table.late_versions_removed == 1
     assert open_source(uri, s3.options()).versions.numbers() == [2, 4]
     assert isinstance(folded_anew(uri, proxy, entry), Rejected)  # What version 3 did is not known any more.
     assert ids(uri, s3) == [1, 101, 102]

@@ -7,7 +7,7 @@ import lance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import Terms, fold
+from lakefold_committer.fold.fold import FoldInputs, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.format import Fetched, Publication
@@ -92,7 +92,7 @@ def check_opens(root: Path) -> lance.LanceDataset:
 def test_an_append_that_we_accept(envelope: Envelope, stable: bool) -> None:  # noqa: FBT001 - drawn
     table = MemoryTable()
     table.fold(creation(NESTED, stable_row_ids=stable))
-    folded = fold(FORMAT, table.table, [entry(envelope, 1)], Fetched(), Terms(1))
+    folded = fold(FORMAT, table.table, [entry(envelope, 1)], Fetched(), FoldInputs(1))
     if folded.publication is None:
         return
     with tempfile.TemporaryDirectory() as folder:

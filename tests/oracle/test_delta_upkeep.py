@@ -27,7 +27,7 @@ from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.scheduling.lease import PATH
 from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
-from lakefold_maintenance.scheduling.table_upkeep import TableUpkeep, UpkeepParts
+from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, TableMaintenance
 from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.format import source as versions
@@ -65,8 +65,8 @@ class DeltaSurroundings:
     refused: dict[str, float] = field(default_factory=dict)
     conflicts: dict[str, float] = field(default_factory=dict)
 
-    def upkeep(self, **settings: str) -> TableUpkeep:
-        parts = UpkeepParts(
+    def upkeep(self, **settings: str) -> TableMaintenance:
+        parts = MaintenanceParts(
             lambda _: self.world,
             lambda _: self.waiting,
             lambda _: Refusals(self.refused, self.conflicts),
@@ -77,9 +77,9 @@ class DeltaSurroundings:
             load=lambda: 0.0,
         )
         given = {"growth": "4", "target_rows": "1000", **settings}
-        return TableUpkeep(Surveyor(open_source(str(self.world.path)), given), parts)
+        return TableMaintenance(Surveyor(open_source(str(self.world.path)), given), parts)
 
-    def rounds(self, upkeep: TableUpkeep, *pauses: timedelta) -> list[tuple[int, int]]:
+    def rounds(self, upkeep: TableMaintenance, *pauses: timedelta) -> list[tuple[int, int]]:
         """A round now, and one after each pause: how many files of each kind were removed."""
         removed = [upkeep.round().removed_files]
         for pause in pauses:

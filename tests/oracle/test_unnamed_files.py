@@ -35,7 +35,7 @@ from tests.oracle.test_upkeep import LATER, Surroundings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_maintenance.scheduling.table_upkeep import TableUpkeep
+    from lakefold_maintenance.scheduling.table_maintenance import TableMaintenance
 
 LOG = LogId("cluster", "topic", 0)
 NOTICE = timedelta(seconds=max(NOTICE_S, EVERY_S) + 1)
@@ -65,7 +65,7 @@ def refuse(around: Surroundings, envelope: Envelope) -> None:
     around.refused |= dict.fromkeys(files_of(envelope), around.now.timestamp())
 
 
-def rounds(around: Surroundings, upkeep: TableUpkeep, *pauses: timedelta) -> list[RemovedFiles]:
+def rounds(around: Surroundings, upkeep: TableMaintenance, *pauses: timedelta) -> list[RemovedFiles]:
     """A round now, and one after each pause."""
     removed = [upkeep.round().removed_files]
     for pause in pauses:

@@ -22,12 +22,12 @@ from lakefold_maintenance.lance import indices
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.scheduling import table_upkeep
+from lakefold_maintenance.scheduling import table_maintenance
 from lakefold_maintenance.scheduling.failed_fragments import TRIES
 from lakefold_maintenance.scheduling.lease import PATH, SECONDS, MaintainerNote
 from lakefold_maintenance.scheduling.maintainer import Maintainer
 from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
-from lakefold_maintenance.scheduling.table_upkeep import TableUpkeep, UpkeepParts
+from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, TableMaintenance
 from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.consumers import expire_versions
@@ -62,8 +62,8 @@ class Surroundings:
         self.log = FoldingLog(self.table)
 
     @property
-    def parts(self) -> UpkeepParts:
-        return UpkeepParts(
+    def parts(self) -> MaintenanceParts:
+        return MaintenanceParts(
             lambda _: self.log,
             lambda _: self.waiting,
             lambda _: Refusals(self.refused, self.conflicts),
@@ -74,8 +74,8 @@ class Surroundings:
             load=lambda: self.load,
         )
 
-    def upkeep(self, **settings: str) -> TableUpkeep:
-        return TableUpkeep(
+    def upkeep(self, **settings: str) -> TableMaintenance:
+        return TableMaintenance(
             Surveyor(open_source(str(self.table)), {"growth": "4", "target_rows": "1000", **settings}),
             self.parts,
         )
@@ -128,7 +128,7 @@ def test_without_the_right_to_delete_the_rest_goes_on(
         raise InvalidError("this user may not delete")
 
     monkeypatch.setattr(LocalStorage, "delete", forbidden)
-    monkeypatch.setattr(table_upkeep, "clean_up", forbidden)
+    monkeypatch.setattr(table_maintenance, "clean_up", forbidden)
     name = written(around.table, rows(1000))[0].files[0].path
     around.conflicts[f"data/{name}"] = around.now.timestamp()
     upkeep = around.upkeep(target_rows="40")
@@ -153,7 +153,7 @@ def test_a_round_leaves_old_versions_to_a_client_that_removes_them_at_the_same_t
         lance.dataset(str(around.table)).cleanup_old_versions(older_than=timedelta(0))
         return planned
 
-    monkeypatch.setattr(table_upkeep, "plan_clean_up", overtaken)
+    monkeypatch.setattr(table_maintenance, "plan_clean_up", overtaken)
     around.now += LATER
     report = around.upkeep(compaction="false").round()
     assert report.cleaned.versions == 0

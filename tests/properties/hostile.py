@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakefold_committer.fold.fold import Terms, fold
+from lakefold_committer.fold.fold import FoldInputs, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.format import Fetched
 from lakefold_table.lance.rows.rowids import row_id_range
@@ -139,7 +139,7 @@ def folded(envelope: Envelope) -> str:
     fetched = Fetched(
         sizes=dict.fromkeys(needs.sizes, 1000), schemas=dict.fromkeys(needs.schemas, table.state.schema)
     )
-    (outcome,) = fold(FORMAT, table.table, group, fetched, Terms(1, must_publish=True)).outcomes
+    (outcome,) = fold(FORMAT, table.table, group, fetched, FoldInputs(1, must_publish=True)).outcomes
     return type(outcome.result).__name__
 
 

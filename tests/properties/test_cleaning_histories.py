@@ -25,7 +25,7 @@ from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S, read_note
 from lakefold_maintenance.lance import unnamed
 from lakefold_maintenance.lance.names import files_of
-from lakefold_maintenance.scheduling.table_upkeep import UpkeepParts
+from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts
 from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
@@ -67,7 +67,7 @@ class Cleaned(Surroundings):
     count: int = 0
 
     @property
-    def parts(self) -> UpkeepParts:
+    def parts(self) -> MaintenanceParts:
         parts = super().parts
 
         def refused(_: object) -> Refusals:
@@ -75,7 +75,7 @@ class Cleaned(Surroundings):
             meanwhile()
             return Refusals(self.refused, self.conflicts)
 
-        return UpkeepParts(
+        return MaintenanceParts(
             parts.open_log,
             lambda _: waiting_in(self.sent, ""),
             refused,

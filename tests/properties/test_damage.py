@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import FoldedTable, Terms, fold, of_format
+from lakefold_committer.fold.fold import FoldedTable, FoldInputs, fold, of_format
 from lakefold_protos.lakefold.log_pb2 import DeltaProposal, Envelope
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
@@ -122,7 +122,9 @@ def test_every_flipped_bit_is_damage_or_another_table_that_can_be_written_on() -
         except (DamagedError, InvalidError):
             continue
         table = FoldedTable("memory://t", state, TABLE.table.marks)
-        folded = fold(FORMAT, table, entries([append("new")], 100), Fetched(), Terms(1, must_publish=True))
+        folded = fold(
+            FORMAT, table, entries([append("new")], 100), Fetched(), FoldInputs(1, must_publish=True)
+        )
         assert len(folded.outcomes) == 1
 
 
@@ -168,7 +170,7 @@ def test_whatever_is_sent_is_answered(data: bytes, exists: bool) -> None:  # noq
     BUILT_IN.grouping_rule(TABLE.state if exists else None)(group[0])
     needs = FORMAT.requirements(TABLE.state if exists else None, of_format(FORMAT, group))
     fetched = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
-    folded = fold(FORMAT, table, group, fetched, Terms(1, must_publish=True))
+    folded = fold(FORMAT, table, group, fetched, FoldInputs(1, must_publish=True))
     (outcome,) = folded.outcomes
     if folded.publication is None:
         assert not isinstance(outcome.result, Committed)

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import read_state
@@ -131,7 +131,7 @@ class Moving(RuleBasedStateMachine):
 
     def opened(self, log: LogId, *, accept: bool) -> TableWriter:
         """The table, as a committer of this log opens it."""
-        by = Acceptance(log, TOPIC, 0, lambda _, before: before) if accept else None
+        by = LossOverride(log, TOPIC, 0, lambda _, before: before) if accept else None
         recovery = RecoveryContext(log, lambda: len(self.logs[log]), accept=by)
         return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
 

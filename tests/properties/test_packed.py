@@ -28,7 +28,7 @@ from lakefold_table.versions.versions import Versions
 from lakefold_table.wire import varint, varints
 from tests.folding import (
     FORMAT,
-    TERMS,
+    INPUTS,
     MemoryTable,
     append,
     by_message,
@@ -85,8 +85,8 @@ def folded_both_ways(
     """The entry folded whole, and packed; and the latter."""
     whole, packed = both(envelope, table.offset)
     seen = [Fetched() if sizes is None else fetched(table, each, sizes) for each in (whole, packed)]
-    first = fold(FORMAT, table.table, [whole], seen[0], TERMS)
-    second = fold(FORMAT, table.table, [packed], seen[1], TERMS)
+    first = fold(FORMAT, table.table, [whole], seen[0], INPUTS)
+    second = fold(FORMAT, table.table, [packed], seen[1], INPUTS)
     return first, second, packed
 
 
@@ -242,10 +242,10 @@ def test_it_may_share_a_version_with_others() -> None:
     table = created()
     plain = [entry(append(name, fragments=2), 1 + at) for at, name in enumerate("abc")]
     packed = [both(each.envelope, each.position.offset)[1] for each in plain]
-    whole = fold(FORMAT, table.table, plain, Fetched(), TERMS)
+    whole = fold(FORMAT, table.table, plain, Fetched(), INPUTS)
     for chosen in ((0,), (1,), (2,), (0, 1, 2), (0, 2)):
         group = [packed[at] if at in chosen else each for at, each in enumerate(plain)]
-        alike(whole, fold(FORMAT, table.table, group, Fetched(), TERMS))
+        alike(whole, fold(FORMAT, table.table, group, Fetched(), INPUTS))
 
 
 def test_the_version_read_back_is_that_in_memory_and_goes_on_alike() -> None:

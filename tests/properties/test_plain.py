@@ -16,7 +16,7 @@ from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.lance.proposal import proposal_of
 from tests.folding import (
     FORMAT,
-    TERMS,
+    INPUTS,
     MemoryTable,
     append,
     by_message,
@@ -116,8 +116,8 @@ def alike(table: MemoryTable, group: Sequence[Entry], fetched: Fetched | None = 
     """Folds the group by what was taken out of its messages, and by these; both must give the same."""
     fetched = fetched or Fetched()
     assert FORMAT.requirements(table.state, group) == FORMAT.requirements(table.state, from_messages(group))
-    folded = fold(FORMAT, table.table, group, fetched, TERMS)
-    other = fold(FORMAT, table.table, from_messages(group), fetched, TERMS)
+    folded = fold(FORMAT, table.table, group, fetched, INPUTS)
+    other = fold(FORMAT, table.table, from_messages(group), fetched, INPUTS)
     assert folded.outcomes == other.outcomes
     assert file_of(folded) == file_of(other)
     return folded

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Tables
@@ -99,7 +99,7 @@ class Running:
             broker.log,
             reader.end_offset,
             begin.answered,
-            accept=Acceptance(broker.log, TOPIC, begin.lost, _home) if self.accepts else None,
+            accept=LossOverride(broker.log, TOPIC, begin.lost, _home) if self.accepts else None,
             outcome_index=Witness(broker) if self.has_outcome_index else None,
             outcomes_offset=lambda: reporter.outcomes_offset,
             read_back_from=begin.read_back_from,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.binding import Acceptance
-from lakefold_committer.fold.fold import Terms, fold
+from lakefold_committer.fold.binding import LossOverride
+from lakefold_committer.fold.fold import FoldInputs, fold
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.replay.version_replay import Verdict
@@ -58,7 +58,7 @@ def home(uri: str, before: int) -> int:
 
 
 def accepting(log: LogId = AGAIN, *, lost: int = 0, end: int = 100, answered: int = 0) -> RecoveryContext:
-    return RecoveryContext(log, lambda: end, answered, Acceptance(log, TOPIC, lost, home))
+    return RecoveryContext(log, lambda: end, answered, LossOverride(log, TOPIC, lost, home))
 
 
 def table_of(recovery: RecoveryContext) -> TableWriter:
@@ -123,7 +123,7 @@ def test_a_move_is_never_left_to_memory() -> None:
     table = open_table(FORMAT, versions_at(HERE), HERE, accepting())
     assert table.move is not None
     bad = here(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))
-    folded = fold(FORMAT, table, [entry(bad, 5, AGAIN)], Fetched(), Terms(epoch=2))
+    folded = fold(FORMAT, table, [entry(bad, 5, AGAIN)], Fetched(), FoldInputs(epoch=2))
     assert folded.publication is not None
     assert folded.table.move is None
 

@@ -29,7 +29,7 @@ from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, TERMS, URI, append, created, entry, parsed_packed, with_packed
+from tests.folding import FORMAT, INPUTS, URI, append, created, entry, parsed_packed, with_packed
 from tests.properties.hostile import forget_peak, peak
 from tests.tables import Recording
 
@@ -89,7 +89,7 @@ def folded(table: FoldedTable, proposal: Envelope) -> FoldedTable:
     group = [entry(proposal, state.version)]
     needs = FORMAT.requirements(state, group)
     fetched = Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW))
-    result = fold(FORMAT, table, group, fetched, TERMS)
+    result = fold(FORMAT, table, group, fetched, INPUTS)
     assert all(isinstance(outcome.result, Committed) for outcome in result.outcomes), result.outcomes
     return result.table
 
@@ -151,7 +151,7 @@ def committed(table: FoldedTable, data: bytes) -> int:
     needs = FORMAT.requirements(table.state, [single])
     sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}
     assert [len(size) for size in sizes.values()] == [packed.count if packed else 0]
-    result = fold(FORMAT, table, [single], Fetched(listed=sizes), TERMS)
+    result = fold(FORMAT, table, [single], Fetched(listed=sizes), INPUTS)
     assert isinstance(result.outcomes[0].result, Committed)
     assert result.publication is not None
     return sum(map(len, result.publication.buffers))
@@ -220,7 +220,7 @@ def deleting(table: FoldedTable, count: int) -> Callable[[], object]:
     fetched = Fetched(contents=dict.fromkeys(FORMAT.requirements(state, group).contents, FIRST_ROW))
 
     def act() -> None:
-        outcomes = fold(FORMAT, table, group, fetched, TERMS).outcomes
+        outcomes = fold(FORMAT, table, group, fetched, INPUTS).outcomes
         assert all(isinstance(outcome.result, Committed) for outcome in outcomes), outcomes[-1]
 
     return act

@@ -15,8 +15,8 @@ from pyarrow import json as arrow_json
 from lakefold.demo import DEPARTURES
 from lakefold.demo.checksum import Checksum, TableChecksums
 from lakefold.demo.dataset import SCHEMA, SEQUENCE, TIME, Departures, find_csv
-from lakefold.demo.proof import DemoProof, ServicesProof, judge
 from lakefold.demo.replay import events_of, json_texts
+from lakefold.demo.verification import DemoVerification, ServicesVerification, judge
 from lakefold_table.errors import DamagedError
 
 
@@ -147,18 +147,24 @@ def test_another_schema_is_named(few: pa.Table, checksums: TableChecksums) -> No
 
 def test_the_proof_names_who_saw_other_rows() -> None:
     sent = Checksum(10, 0xABC)
-    services = ServicesProof(8, 100, 20, same=True)
-    judge([DemoProof("the CSV file", sent, same=True), DemoProof("pylance", sent, same=True)], services)
+    services = ServicesVerification(8, 100, 20, same=True)
+    judge(
+        [DemoVerification("the CSV file", sent, same=True), DemoVerification("pylance", sent, same=True)],
+        services,
+    )
     with pytest.raises(DamagedError, match=r"pylance: 11 rows instead of 10"):
         judge(
-            [DemoProof("the CSV file", sent, same=True), DemoProof("pylance", Checksum(11, 1), same=False)],
+            [
+                DemoVerification("the CSV file", sent, same=True),
+                DemoVerification("pylance", Checksum(11, 1), same=False),
+            ],
             services,
         )
     with pytest.raises(DamagedError, match=r"checksum is abd instead of abc"):
         judge(
             [
-                DemoProof("the CSV file", sent, same=True),
-                DemoProof("pylance", Checksum(10, 0xABD), same=False),
+                DemoVerification("the CSV file", sent, same=True),
+                DemoVerification("pylance", Checksum(10, 0xABD), same=False),
             ],
             services,
         )

@@ -23,12 +23,12 @@ from lakefold.demo.children import Child
 from lakefold.demo.folder import Folder, claim
 from lakefold.demo.job import ProgressFile
 from lakefold.demo.picture import drawn
-from lakefold.demo.proof import DemoProof, judge, question_services
 from lakefold.demo.report import advice_for
 from lakefold.demo.screen import PlainLines, screen_for
 from lakefold.demo.signals import Interrupted, Signals
 from lakefold.demo.state import DemoProgress
 from lakefold.demo.tasks import Task
+from lakefold.demo.verification import DemoVerification, judge, question_services
 from lakefold.errors import SetupError
 from lakefold_table.errors import DamagedError, RetryError
 from tests.waiting import until
@@ -306,7 +306,7 @@ def test_each_row_of_a_service_must_be_there_once(
     lance.write_dataset(table, str(folder.services_table))
     proof = question_services([3, 1], 2, folder)
     assert (proof.rows, proof.same) == (len(rows), same)
-    sent = [DemoProof("the CSV file", Checksum(1, 1), same=True)]
+    sent = [DemoVerification("the CSV file", Checksum(1, 1), same=True)]
     if same:
         judge(sent, proof)
     else:

@@ -19,7 +19,7 @@ import pytest
 
 from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import publish_dropped
-from lakefold.binding.rebinding import Consent, RebindTarget, rebind_branches
+from lakefold.binding.rebinding import Override, RebindTarget, rebind_branches
 from lakefold.branching.branch_removal import remove_files
 from lakefold.branching.verbs import deleting
 from lakefold.cli import run
@@ -274,7 +274,7 @@ def append_of(uri: str) -> Envelope:
 def bound(uri: str, *, keep: bool = False) -> str:
     """Binds the table to the log, as `lakefold adopt` does."""
     target = RebindTarget(Position(LOG, 40, "transactions"), "0@0")
-    assert list(rebind_branches(uri, {}, RebindReason.ADOPTED, target, None, consent=Consent(dropped=keep)))
+    assert list(rebind_branches(uri, {}, RebindReason.ADOPTED, target, None, override=Override(dropped=keep)))
     return uri
 
 

@@ -24,7 +24,7 @@ from lakefold_table.lance.manifests.live_files import LiveFiles, hashes_of, leve
 from lakefold_table.marks.marks import MAX_UUIDS
 from tests.folding import (
     FORMAT,
-    TERMS,
+    INPUTS,
     URI,
     MemoryTable,
     append,
@@ -199,7 +199,7 @@ def test_an_overwrite_may_keep_files_and_a_restored_file_counts_again() -> None:
     restore.lance.uuid, restore.lance.read_version, restore.lance.restore.version = "three", 3, 2
     group = [entry(restore, table.offset)]
     table.offset += 1
-    folded = fold(FORMAT, table.table, group, Fetched(states={("", 2): then}), TERMS)
+    folded = fold(FORMAT, table.table, group, Fetched(states={("", 2): then}), INPUTS)
     table = MemoryTable(folded.table, offset=table.offset)
     assert refused(table.result(named("four", "b.lance", read=4)), "b.lance", 1)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.fold import FoldedTable, Terms, fold
+from lakefold_committer.fold.fold import FoldedTable, FoldInputs, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
@@ -122,7 +122,7 @@ def test_a_group_of_refusals_makes_no_version() -> None:
 
 def test_an_owner_that_has_not_published_makes_a_version_all_the_same() -> None:
     table = created()
-    folded = table.fold(BAD, terms=Terms(epoch=5, must_publish=True))
+    folded = table.fold(BAD, inputs=FoldInputs(epoch=5, must_publish=True))
     assert folded.publication is not None
     assert isinstance(results(folded)[0], Invalid)
     state = table.state
@@ -138,7 +138,7 @@ def test_an_owner_that_has_not_published_makes_a_version_all_the_same() -> None:
 
 def test_no_version_is_made_if_no_table_exists() -> None:
     table = MemoryTable()
-    folded = table.fold(append(), terms=Terms(epoch=1, must_publish=True))
+    folded = table.fold(append(), inputs=FoldInputs(epoch=1, must_publish=True))
     assert folded.publication is None
     assert table.table.state is None
     (refused,) = results(folded)
@@ -240,7 +240,7 @@ def test_a_merged_transaction_has_a_name_of_its_own() -> None:
     names = set()
     for epoch in (1, 2):
         table = created()
-        table.fold(append("f"), append("g"), terms=Terms(epoch))
+        table.fold(append("f"), append("g"), inputs=FoldInputs(epoch))
         assert table.state.transaction is not None
         names.add(table.state.transaction.uuid)
     assert len(names) == 2
@@ -288,9 +288,9 @@ def test_an_entry_in_another_partition_is_nothing_to_the_table() -> None:
     table = created()
     table.fold(append("f"))
     stray = entries([append("g"), append("creation")], 100, replace(LOG, partition=4))
-    for terms in (Terms(1), Terms(2, must_publish=True)):
+    for inputs in (FoldInputs(1), FoldInputs(2, must_publish=True)):
         before = table.table
-        folded = table.fold_group(stray, terms)
+        folded = table.fold_group(stray, inputs)
         assert folded.publication is None
         assert folded.table == before
         for result in results(folded):
@@ -347,6 +347,6 @@ def test_folding_does_not_touch_what_it_was_given() -> None:
     group = entries([append("f"), append("g", app="a", batch=1), BAD], 1)
     before = [each.envelope.SerializeToString(deterministic=True) for each in group]
     head = table.state.head.SerializeToString(deterministic=True)
-    fold(FORMAT, table.table, group, Fetched(), Terms(1))
+    fold(FORMAT, table.table, group, Fetched(), FoldInputs(1))
     assert [each.envelope.SerializeToString(deterministic=True) for each in group] == before
     assert table.state.head.SerializeToString(deterministic=True) == head

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from lakefold_committer.fold.fold import Terms
+from lakefold_committer.fold.fold import FoldInputs
 from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -190,9 +190,11 @@ def test_a_file_log_s_positions_do_not_bind_the_table(uri: str) -> None:
 def test_an_answer_that_is_known_takes_precedence_over_the_keys() -> None:
     table = created()
     table.fold(append("f"))
-    folded = table.fold_group(entries([append("f"), append("g")], 1), Terms(1, answers={1: Committed(2)}))
+    folded = table.fold_group(
+        entries([append("f"), append("g")], 1), FoldInputs(1, answers={1: Committed(2)})
+    )
     assert [type(result) for result in results(folded)] == [Committed, Committed]
-    without = table.fold_group(entries([append("f")], 1), Terms(1))
+    without = table.fold_group(entries([append("f")], 1), FoldInputs(1))
     assert results(without) == [Duplicate(2)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefold_committer.fold.fold import Terms
+from lakefold_committer.fold.fold import FoldInputs
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from tests.folding import MemoryTable, append, changed, creation, reserve
 
@@ -42,7 +42,7 @@ def digest() -> str:
     """A hash of every version's path and bytes."""
     table, actual = MemoryTable(), hashlib.sha256()
     for number, group in enumerate(proposals()):
-        table.fold(*group, terms=Terms(1 + number // 5, must_publish=True))
+        table.fold(*group, inputs=FoldInputs(1 + number // 5, must_publish=True))
     for path, data in table.files.items():
         actual.update(path.encode())
         actual.update(data)

@@ -15,8 +15,8 @@ from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, Footprint, Histo
 from lakefold_table.lance.kinds import Kind
 from tests.folding import (
     FORMAT,
+    INPUTS,
     SCHEMA,
-    TERMS,
     URI,
     MemoryTable,
     append,
@@ -51,7 +51,7 @@ def summary(version: int, kind: str) -> VersionSummary:
 
 
 def conflict(table: MemoryTable, envelope: Envelope, fetched: Fetched | None = None) -> Conflict:
-    folded = table.fold_group(entries([envelope], 100), TERMS, fetched)
+    folded = table.fold_group(entries([envelope], 100), INPUTS, fetched)
     (outcome,) = folded.outcomes
     assert isinstance(outcome.result, Rejected)
     assert folded.publication is None
@@ -155,7 +155,7 @@ DROPPED = SCHEMA[:1]
 def reading(fields: Sequence[Field] | None, now: Sequence[Field] = SCHEMA) -> MemoryTable | Conflict:
     """An Append read at version 6, whose schema was `fields`, right before a change at version 7 to `now`."""
     table = after({Kind.PROJECT_KEEPING_NULLABILITY: 7}, fields=now)
-    folded = table.fold_group(entries([append(read=6)], 100), TERMS, Fetched(schemas={6: fields}))
+    folded = table.fold_group(entries([append(read=6)], 100), INPUTS, Fetched(schemas={6: fields}))
     result = folded.outcomes[0].result
     return result.conflict if isinstance(result, Rejected) else table
 
@@ -191,7 +191,7 @@ def test_a_field_id_of_a_dropped_column_is_not_in_two_files_of_a_fragment(*, is_
         item = with_packed(item, *parsed_packed(encode(envelope)))
         assert packed_of(item) is not None
     fetched = Fetched(schemas={6: (*SCHEMA, column("dropped", 2))})
-    result = table.fold_group([item], TERMS, fetched).outcomes[0].result
+    result = table.fold_group([item], INPUTS, fetched).outcomes[0].result
     assert isinstance(result, Invalid)
     assert "field ids [2] are in the fragment twice" in result.message
 
@@ -214,7 +214,7 @@ def test_field_ids_of_no_schema_are_wrong_in_themselves() -> None:
     table = after({Kind.PROJECT_KEEPING_NULLABILITY: 8})
     envelope = append(read=6)
     envelope.lance.append.fragments[0].files[0].fields[1] = 44
-    folded = table.fold_group(entries([envelope], 100), TERMS, Fetched(schemas={6: SCHEMA}))
+    folded = table.fold_group(entries([envelope], 100), INPUTS, Fetched(schemas={6: SCHEMA}))
     assert isinstance(folded.outcomes[0].result, Invalid)
 
 

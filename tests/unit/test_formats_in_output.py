@@ -14,7 +14,7 @@ from lakefold import cli
 from lakefold.binding.verbs import print_moved
 from lakefold.maintaining.maintain import _print
 from lakefold_committer.tables.rebinding import Moved
-from lakefold_maintenance.scheduling.table_upkeep import RoundReport
+from lakefold_maintenance.scheduling.table_maintenance import RoundReport
 from lakefold_table.marks.marks import Rebinding, RebindReason
 
 if TYPE_CHECKING:

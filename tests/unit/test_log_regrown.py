@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.start_offset import beginning
 from lakefold_committer.recovery.stored_versions import own_properties
@@ -90,9 +90,9 @@ def shelf() -> Iterator[Shelf]:
 
 
 def recovery(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> RecoveryContext:
-    acceptance = Acceptance(LOG, TOPIC, 0, lambda _, before: before) if accept else None
+    override = LossOverride(LOG, TOPIC, 0, lambda _, before: before) if accept else None
     return RecoveryContext(
-        LOG, lambda: shelf.end, 0, acceptance, content=shelf, unchanged_below=unchanged_below
+        LOG, lambda: shelf.end, 0, override, content=shelf, unchanged_below=unchanged_below
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import MAX_AHEAD_US, Terms, fold
+from lakefold_committer.fold.fold import MAX_AHEAD_US, FoldInputs, fold
 from lakefold_committer.replay.version_replay import Case
 from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Committed, Duplicate
@@ -43,7 +43,7 @@ def folded(table: MemoryTable, envelope: Envelope, time_us: int, clock_us: int |
     """What becomes of an envelope whose log time is this, folded by a committer with this clock."""
     group = [entry(envelope, table.offset, time_us=time_us)]
     table.offset += 1
-    return results(table.fold_group(group, Terms(1, clock_us=clock_us)))[0]
+    return results(table.fold_group(group, FoldInputs(1, clock_us=clock_us)))[0]
 
 
 def test_a_batch_stays_known_and_later_versions_keep_their_time_after_a_jump() -> None:
@@ -65,9 +65,9 @@ def test_what_is_too_far_ahead_is_counted_also_in_what_is_refused() -> None:
     bad = append("bad", read=99)
     times = [NOW, NOW + MAX_AHEAD_US, NOW + MAX_AHEAD_US + 1, NOW + 95 * DAY]
     group = [entry(append(f"f{at}"), table.offset + at, time_us=at_us) for at, at_us in enumerate(times)]
-    assert fold(FORMAT, table.table, group, Fetched(), Terms(1, clock_us=NOW)).ahead == 2
+    assert fold(FORMAT, table.table, group, Fetched(), FoldInputs(1, clock_us=NOW)).ahead == 2
     refused = [entry(bad, table.offset, time_us=LATEST_US)]
-    assert fold(FORMAT, table.table, refused, Fetched(), Terms(1, clock_us=NOW)).ahead == 1
+    assert fold(FORMAT, table.table, refused, Fetched(), FoldInputs(1, clock_us=NOW)).ahead == 1
 
 
 @given(st.lists(st.integers(0, LATEST_US) | st.integers(NOW - DAY, NOW + DAY), min_size=1, max_size=5))
@@ -77,7 +77,7 @@ def test_a_version_records_the_clock_that_was_used_and_is_the_same_when_folded_a
     table = created()
     before = table.table
     group = [entry(append(f"f{at}"), table.offset + at, time_us=at_us) for at, at_us in enumerate(times)]
-    made = fold(FORMAT, before, group, Fetched(), Terms(1, clock_us=NOW))
+    made = fold(FORMAT, before, group, Fetched(), FoldInputs(1, clock_us=NOW))
     assert made.publication is not None
     assert made.table.state is not None
     properties = made.table.state.properties
@@ -86,7 +86,7 @@ def test_a_version_records_the_clock_that_was_used_and_is_the_same_when_folded_a
     record = decode_record(properties, "")
     assert record is not None
     case = Case.of(2, b"", record, properties)
-    again = fold(FORMAT, before, group, Fetched(), Terms(1, clock_us=case.clock_us))
+    again = fold(FORMAT, before, group, Fetched(), FoldInputs(1, clock_us=case.clock_us))
     assert again.publication is not None
     assert b"".join(again.publication.buffers) == b"".join(made.publication.buffers)
 

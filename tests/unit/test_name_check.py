@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop import partition
-from lakefold_committer.loop.admission import LOOKED_AT, STRANGERS_AT_ONCE
+from lakefold_committer.loop.admission import LOOKED_AT, NAMES_AT_ONCE
 from lakefold_committer.loop.name_check import MOST_LISTED, NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
@@ -119,7 +119,7 @@ def test_names_that_are_no_tables_are_not_opened(tmp_path: Path, store: str) -> 
     reports = committed_by(messages(missing_tables(folder, FLOOD)), name_check_of(), opening)
     assert len(reports.outcomes) == FLOOD
     assert {type(outcome.result) for outcome in reports.outcomes} == {Invalid}
-    assert len(opening.names) <= 2 * STRANGERS_AT_ONCE
+    assert len(opening.names) <= 2 * NAMES_AT_ONCE
     assert reports.kept_metadata[-1].low_watermark == FLOOD
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.rebinding import publish_move
@@ -218,7 +218,7 @@ def test_a_table_that_was_bound_to_another_log(uri: str) -> None:
 def test_a_topic_that_was_made_again(uri: str) -> None:
     begun(uri)
     accepting = RecoveryContext(
-        AGAIN, lambda: 100, 0, Acceptance(AGAIN, TOPIC, 0, lambda _uri, before: before)
+        AGAIN, lambda: 100, 0, LossOverride(AGAIN, TOPIC, 0, lambda _uri, before: before)
     )
     table = TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, recovery=accepting)
     fold(table, 0, 1, log=AGAIN)

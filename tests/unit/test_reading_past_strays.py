@@ -1,4 +1,4 @@
-"""A stray file, written too late under a name that others had freed: no reader returns its rows.
+"""A late version, written too late under a name that others had freed: no reader returns its rows.
 
 The tables here are real ones on a local disk. A committer's version is published once its name is free again.
 
@@ -21,8 +21,8 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace
+from lakefold_reader.versions.late_versions import without_late
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.stray_files import without_strays
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.storage import open_storage
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PACE = replace(Pace(), clock=count().__next__)
 """A second passes between any two reads."""
-GONE = "the file of that number is a stray file, written too late"
+GONE = "the file of that number is a late version, written too late"
 
 
 class Late:
@@ -124,7 +124,7 @@ def test_a_change_feed_does_not_begin_with_it(late: Late) -> None:
 def test_it_is_skipped_after_a_version_that_a_tag_keeps(tmp_path: Path) -> None:
     late = Late(tmp_path / "t", tagged=2)
     assert late.numbers == [2, 3, 4]
-    assert without_strays(open_source(late.uri), late.numbers) == [2, 4]
+    assert without_late(open_source(late.uri), late.numbers) == [2, 4]
     assert late.tailed("earliest") == [1, 101, 102]
     with pytest.raises(VersionExpiredError, match=GONE):
         late.tailed(2)

@@ -11,7 +11,7 @@ from lakefold_table.format import Fetched, Requirements
 from lakefold_table.lance.operations import restore
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import UUIDS_ROLLED_BACK
-from tests.folding import TERMS, URI, MemoryTable, append, changed, created, entries
+from tests.folding import INPUTS, URI, MemoryTable, append, changed, created, entries
 
 
 def restoring(version: int, read: int = 3) -> Envelope:
@@ -37,7 +37,7 @@ def filled() -> tuple[MemoryTable, LanceState]:
 
 def result(table: MemoryTable, envelope: Envelope, then: LanceState | None) -> object:
     fetched = Fetched(states={("", envelope.lance.restore.version): then})
-    folded = table.fold_group(entries([envelope], 50), TERMS, fetched)
+    folded = table.fold_group(entries([envelope], 50), INPUTS, fetched)
     return folded.outcomes[0].result
 
 

@@ -21,7 +21,7 @@ from lakefold_table.marks.content_digest import UNKNOWN, content_of, differs
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.rollbacks import rolled_back
 from tests.folding import (
-    TERMS,
+    INPUTS,
     URI,
     MemoryTable,
     append,
@@ -62,7 +62,7 @@ class Kept(MemoryTable):
     def restore(self, version: int) -> int:
         group = entries([restoring(version, self.state.version)], self.offset)
         self.offset += 1
-        self.fold_group(group, TERMS, Fetched(states={("", version): self.states[version]}))
+        self.fold_group(group, INPUTS, Fetched(states={("", version): self.states[version]}))
         self.states[self.state.version] = self.state
         return self.state.version
 
@@ -124,7 +124,7 @@ def test_a_uuid_after_the_restored_version_is_reported_as_rolled_back() -> None:
     second = table.state
     table.fold(append("gone"))
     group = entries([restoring(2, 3)], 10)
-    table.fold_group(group, TERMS, Fetched(states={("", 2): second}))
+    table.fold_group(group, INPUTS, Fetched(states={("", 2): second}))
     table.offset = 20
     assert table.result(append("kept")) == Duplicate(2)
     assert table.result(append("gone")) == Duplicate(3, rolled_back_by=4)

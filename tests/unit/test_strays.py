@@ -78,13 +78,13 @@ def test_it_is_removed_if_the_next_version_was_not_made_from_it(*, own: bool) ->
             commit(HERE)
 
     table = put_late(next_one)
-    assert table.strays_removed == 1
+    assert table.late_versions_removed == 1
     assert existing_files() == [3]
 
 
 def test_it_stays_if_nothing_shows_that_it_is_stray() -> None:
     table = put_late(lambda: commit(HERE, "append", wipe))
-    assert table.strays_removed == 0
+    assert table.late_versions_removed == 0
     assert existing_files() == [2, 3]
 
 
@@ -93,7 +93,7 @@ def test_it_stays_if_a_tag_names_it() -> None:
         commit(HERE)
         set_tag(MemoryStorage(HERE), "kept", 2)
 
-    assert put_late(tagged).strays_removed == 0
+    assert put_late(tagged).late_versions_removed == 0
     assert existing_files() == [2, 3]
 
 

@@ -400,7 +400,7 @@ def test_after_a_store_was_away_the_tail_can_be_asked_again(storage: MemoryStora
     begun: Tail = tail_of(source_on(away), 1)
     assert next(begun).version == 2
     away.broken = True
-    # It was read already, to find out whether version 2 is a stray file.
+    # It was read already, to find out whether version 2 is a late version.
     assert next(begun).version == 3
     with pytest.raises(RetryError):
         next(begun)

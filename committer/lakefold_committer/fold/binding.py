@@ -30,7 +30,7 @@ DROPPED = Invalid(
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class LossOverride:
     """What `--accept-new-log` allows in a partition: binding tables of another log to `log`, of `topic`.
 
     `lost`: entries below this offset are gone, and may have had no answer (0: none are). `home` returns the
@@ -79,7 +79,7 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
     return None
 
 
-def check_log(marks: Marks, at: Position, uri: str, accept: Acceptance | None = None) -> None:
+def check_log(marks: Marks, at: Position, uri: str, accept: LossOverride | None = None) -> None:
     """Raises `GapError` if the table was folded from another log of this topic's name.
 
     The topic was created again, or the brokers are others. It doesn't raise for another topic or partition,
@@ -119,7 +119,7 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
     )
 
 
-def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | None:
+def accepted(marks: Marks, by: LossOverride, end: int, uri: str) -> Rebinding | None:
     """Returns the rebinding of a table to a log that it was not folded from, or that has lost entries.
 
     Returns None if nothing has to be accepted: the table is bound to this log up to an offset that the log

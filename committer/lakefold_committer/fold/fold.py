@@ -92,7 +92,7 @@ class FoldedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FoldInputs:
     """What a fold depends on besides the table and the entries.
 
     `epoch` is the owner's, `owner` is its number (None: committers aren't numbered). `must_publish`: the
@@ -132,7 +132,7 @@ class Folded:
 
 
 def fold(
-    table_format: AnyFormat, table: FoldedTable, group: Sequence[Entry], fetched: Fetched, terms: Terms
+    table_format: AnyFormat, table: FoldedTable, group: Sequence[Entry], fetched: Fetched, inputs: FoldInputs
 ) -> Folded:
     """Folds a group of a table's entries, all from one log and in its order.
 
@@ -143,8 +143,8 @@ def fold(
     """
     covered = table.marks.offset_of(group[0].position.log)
     draft = table_format.draft(table.state, fetched, of_format(table_format, group))
-    tagging = TagAnswers(table_format.name, table_format.refs, table.state, fetched.tags, terms.recalled)
-    folding = _Folding(draft, table_format.name, table, terms, covered, tagging, fetched.needed_by)
+    tagging = TagAnswers(table_format.name, table_format.refs, table.state, fetched.tags, inputs.recalled)
+    folding = _Folding(draft, table_format.name, table, inputs, covered, tagging, fetched.needed_by)
     refusal = misplaced(table.marks, group[0].position)
     if refusal is not None:
         results = [
@@ -153,7 +153,7 @@ def fold(
         return Folded(table, _outcomes(group, results, table.marks.table_id), None)
     results = list(folding.answers(group))
     group = group[: len(results)]
-    must_publish = terms.must_publish or table.move is not None
+    must_publish = inputs.must_publish or table.move is not None
     if folding.changes or (must_publish and table.state is not None):
         return folding.publish(group, results)
     outcomes = _outcomes(group, results, table.marks.table_id)
@@ -183,7 +183,7 @@ class _Folding:
         draft: Draft,
         format_name: str,
         table: FoldedTable,
-        terms: Terms,
+        inputs: FoldInputs,
         covered: int,
         tagging: TagAnswers,
         needed_by: Sequence[str] | None,
@@ -191,7 +191,7 @@ class _Folding:
         self._draft = draft
         self._format_name = format_name
         self._table = table
-        self._terms = terms
+        self._inputs = inputs
         self._keys = Keys(table.marks)
         self._covered = covered
         self._tagging = tagging
@@ -199,7 +199,7 @@ class _Folding:
         self._ends = False
         self._operations: dict[int, str] = {}
         self._ahead = 0
-        clock = terms.clock_us
+        clock = inputs.clock_us
         self._latest_us = LATEST_US if clock is None else min(max(clock, 0) + MAX_AHEAD_US, LATEST_US)
 
     @property
@@ -264,7 +264,7 @@ class _Folding:
         if isinstance(entry.proposal, AppRemoval):
             return self._forget(entry, entry.proposal)
         other = self._other_table(entry)
-        if other is not None and entry.position.offset not in (self._terms.recalled or {}):
+        if other is not None and entry.position.offset not in (self._inputs.recalled or {}):
             return other
         tag = tagged(entry)
         if tag is None:
@@ -277,7 +277,7 @@ class _Folding:
         """Returns the result of an entry that deletes the branch, which makes the branch's last version."""
         if self.changes:
             return None
-        recalled = None if self._terms.recalled is None else self._terms.recalled.get(entry.position.offset)
+        recalled = None if self._inputs.recalled is None else self._inputs.recalled.get(entry.position.offset)
         if recalled is not None and not isinstance(recalled, Committed):
             return recalled
         fault = deletion_fault(self._table.state, entry, self._needed_by)
@@ -320,7 +320,7 @@ class _Folding:
 
     def _explained(self, entry: Entry, fault: Invalid) -> Invalid:
         """Returns why an entry is refused: if its branch was deleted, that is the reason."""
-        last = self._terms.last
+        last = self._inputs.last
         if last is None or not entry.envelope.branch or entry.begins_table or self.changes:
             return fault
         return after_removal(entry, last)
@@ -374,9 +374,9 @@ class _Folding:
             table_id=table_id,
             branch=first.envelope.branch,
             version=self._version,
-            epoch=self._terms.epoch,
-            owner=self._terms.owner,
-            rules=self._terms.rules,
+            epoch=self._inputs.epoch,
+            owner=self._inputs.owner,
+            rules=self._inputs.rules,
             operations_since=since,
             operations=operations,
         )
@@ -406,7 +406,7 @@ class _Folding:
 
     def answered_before(self, entry: Entry) -> Result:
         """Returns the answer given when this position was folded. A file log has Duplicate for Committed."""
-        answer = self._terms.answers.get(entry.position.offset)
+        answer = self._inputs.answers.get(entry.position.offset)
         if entry.position.log.is_file and (answer is None or isinstance(answer, Committed | Tagged)):
             return Duplicate(answer.version if answer else 0)
         if answer is not None:
@@ -433,8 +433,8 @@ class _Folding:
             first_time_us=_log_time(first),
             last_time_us=_log_time(last),
             apps=_batches(new for new in news if isinstance(new.result, Committed)),
-            epoch=self._terms.epoch,
-            rules=self._terms.rules,
+            epoch=self._inputs.epoch,
+            rules=self._inputs.rules,
             operation_of=self._operations if self._ends or len(set(self._operations.values())) > 1 else {},
         )
 
@@ -453,14 +453,14 @@ class _Folding:
     def _other_inputs(self, marks: Marks, partition: int) -> dict[str, str]:
         """Returns the properties of a version from which a replay takes the other inputs of the fold."""
         inputs = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
-        if self._terms.outcomes_offset is not None:
-            inputs[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
-        if self._terms.owner is not None:
-            inputs[names.OWNER] = self._terms.owner.encode()
+        if self._inputs.outcomes_offset is not None:
+            inputs[names.OUTCOMES] = f"{partition}@{self._inputs.outcomes_offset}"
+        if self._inputs.owner is not None:
+            inputs[names.OWNER] = self._inputs.owner.encode()
         if self._table.state is not None and self._table.state.uuid:
             inputs[names.PARENT] = self._table.state.uuid
         if self._ahead:
-            inputs[names.CLOCK] = str(self._terms.clock_us)
+            inputs[names.CLOCK] = str(self._inputs.clock_us)
         return inputs
 
     def _time(self, entry: Entry) -> int:
@@ -469,7 +469,7 @@ class _Folding:
         A broker's clock may jump. An entry that is dated years ahead would date all later versions as late,
         and batch ids would seem old enough to be forgotten.
         """
-        time_us, clock = _log_time(entry), self._terms.clock_us
+        time_us, clock = _log_time(entry), self._inputs.clock_us
         return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
 
 

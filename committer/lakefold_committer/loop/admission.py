@@ -1,8 +1,8 @@
-"""Admits strangers, messages for names under which no table is open: reads them again, checks their names.
+"""Admits messages for names under which no table is open: reads them again, checks their names.
 
 The reader of old messages is shared with the tables that are open, so it is released before the names are
 checked. If a name is not a table its messages are refused here, hundreds at a time. The others are added to
-queues of tables, of which only some may be new at a time. The rest stays among the strangers.
+queues of tables, of which only some may be new at a time. The rest stays as offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakefold_table.uri import Location
 
 LOG = structlog.get_logger("lakefold.committer")
-STRANGERS_AT_ONCE: Final = 32
+NAMES_AT_ONCE: Final = 32
 """How many names under which no table is open are opened at once. Messages for others wait as offsets."""
 MOST_NEW: Final = 256
 """The same, for names under which something is stored."""
@@ -54,7 +54,7 @@ class PartitionIntake:
 
 
 class Admission:
-    """The strangers of a partition. The loop calls `begin` in each round."""
+    """The entries of unopened tables in a partition. The loop calls `begin` in each round."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Admission:
         scheduler: TableScheduler,
         intake: PartitionIntake,
     ) -> None:
-        self.strangers = UnopenedTables()
+        self.unopened = UnopenedTables()
         self.again_at = 0.0
         self._reader = reader
         self._tables = tables
@@ -78,22 +78,22 @@ class Admission:
         self._backoff = Backoff()
 
     def begin(self) -> None:
-        """Asks for the turn to read some of the strangers again, if there is room for more names."""
+        """Asks for the turn to read some of these entries again, if there is room for more names."""
         if self._may_begin():
             self._scheduler.ask_to_read(self, self._begin_reading)
 
     def _may_begin(self) -> bool:
-        return bool(self.strangers) and not self._is_at_work and not self._scheduler.is_ending
+        return bool(self.unopened) and not self._is_at_work and not self._scheduler.is_ending
 
     def _begin_reading(self) -> bool:
         if (
             not self._may_begin()
             or self._runtime.now() < self.again_at
-            or self._intake.new_queues() >= STRANGERS_AT_ONCE
+            or self._intake.new_queues() >= NAMES_AT_ONCE
         ):
             return False
         self._is_at_work = True
-        offsets = self.strangers.leading(self._most_read)
+        offsets = self.unopened.leading(self._most_read)
         self._runtime.start(
             partial(reread, self._reader, offsets, self._pace.limits.max_bytes), self._were_read
         )
@@ -136,14 +136,14 @@ class Admission:
                 judged.append((message, read))
             elif outcome is not None:
                 self._intake.refuse(message, read, outcome)
-            elif new < (MOST_NEW if bucket_of(location) in checked.existing else STRANGERS_AT_ONCE):
+            elif new < (MOST_NEW if bucket_of(location) in checked.existing else NAMES_AT_ONCE):
                 new += 1
                 begun.add(location)
                 judged.append((message, read))
             else:
                 kept_offsets.add(message.offset)
-        self._most_read = STRANGERS_AT_ONCE if kept_offsets else LOOKED_AT
-        self.strangers.drop(locations, kept_offsets)
-        self.strangers.put_first(checked.existing)
+        self._most_read = NAMES_AT_ONCE if kept_offsets else LOOKED_AT
+        self.unopened.drop(locations, kept_offsets)
+        self.unopened.put_first(checked.existing)
         for message, read in judged:
             self._intake.judge(message, read)

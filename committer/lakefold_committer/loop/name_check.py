@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold
 from lakefold_committer.loop.unopened_tables import bucket_of
 from lakefold_committer.tables.branches import branch_location
 from lakefold_table.branch_names import root_of
@@ -38,7 +38,7 @@ WORTH_LISTING: Final = 4
 """A folder of a bucket is listed if at least this many names in it are to be checked."""
 MOST_LISTED: Final = 10_000
 """A folder of a bucket with more objects than this is not listed: its tables are opened to check them."""
-_TERMS: Final = Terms(epoch=0)
+_INPUTS: Final = FoldInputs(epoch=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class NameCheck:
 
     def _folded(self, entry: Entry) -> Folded:
         table_format = self._formats.of_entry(entry)
-        return fold(table_format, FoldedTable(_root(entry)), [entry], Fetched(), _TERMS)
+        return fold(table_format, FoldedTable(_root(entry)), [entry], Fetched(), _INPUTS)
 
 
 def _by_location(reads: Iterable[Decoded]) -> dict[Location, list[Decoded]]:

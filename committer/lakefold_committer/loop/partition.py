@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.fold.fold import outcome_of
-from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admission, PartitionIntake
+from lakefold_committer.loop.admission import MOST_NEW, NAMES_AT_ONCE, Admission, PartitionIntake
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.reread_entries import LARGE_BYTES
 from lakefold_committer.loop.table_queue import Parked, TableQueue
@@ -111,7 +111,7 @@ class PartitionCommitter:
         self._latest_us = FIRST_LOG_US + MAX_BEHIND_US
         intake = PartitionIntake(
             partial(self._judge, behind=True),
-            self._refuse_stranger,
+            self._refuse_unopened,
             lambda location: location in self._queues,
             self._count_new_queues,
         )
@@ -217,7 +217,7 @@ class PartitionCommitter:
         limits, load = self._pace.limits, self._load
         for _ in range(2):
             if load.size <= 2 * limits.max_bytes and load.entries <= 2 * limits.max_entries:
-                return load.offsets + len(self._admission.strangers) <= MOST_BACKLOG
+                return load.offsets + len(self._admission.unopened) <= MOST_BACKLOG
             self._spill_slow()
         return False
 
@@ -245,7 +245,7 @@ class PartitionCommitter:
         now = self._runtime.now()
         again = [queue.parked.until - now for queue in self._active.values() if queue.parked is not None]
         again += [queue.hold.until - now for queue in self._active.values() if queue.is_held]
-        if self._admission.strangers:
+        if self._admission.unopened:
             again.append(self._admission.again_at - now)
         ready = any(queue.parked is None and not queue.is_held for queue in self._active.values())
         return 0.0 if ready else max(0.0, min([IDLE_POLL_SECONDS, *again]))
@@ -282,7 +282,7 @@ class PartitionCommitter:
             else:
                 # Later messages of its name wait behind it, also those that might be judged.
                 location = routes[address or ("", "")] = route or location_of(address)
-                self._admission.strangers.add(message.offset, location)
+                self._admission.unopened.add(message.offset, location)
             if size > self._pace.limits.max_bytes:
                 break
         self._log_behind()
@@ -307,12 +307,12 @@ class PartitionCommitter:
         """Returns whether a message for no open table is decoded in this round, after `judged` others."""
         if len(message.value) > LARGE_BYTES:
             return False
-        if judged < STRANGERS_AT_ONCE or address is None or location_of(address) is None:
-            return judged < STRANGERS_AT_ONCE
+        if judged < NAMES_AT_ONCE or address is None or location_of(address) is None:
+            return judged < NAMES_AT_ONCE
         return judged < MOST_NEW and self._source.may_exist(*address)
 
     def _route(self, uri: str, branch: str) -> TableQueue | Location | None:
-        """Returns the queue for entries of this name, or its location if they wait among the strangers.
+        """Returns the queue for entries of this name, or its location if they wait as unopened.
 
         Returns None if they are to be judged.
         """
@@ -320,13 +320,13 @@ class PartitionCommitter:
         if location is None:
             return None
         queue = self._queues.get(location)
-        if queue is not None and not queue.waits_behind(self._admission.strangers.holds(location)):
+        if queue is not None and not queue.waits_behind(self._admission.unopened.holds(location)):
             self._active[location] = queue
             return queue
-        if self._admission.strangers.holds(location):
+        if self._admission.unopened.holds(location):
             return location
         new = self._new_queues
-        if new < STRANGERS_AT_ONCE and not self._admission.strangers:
+        if new < NAMES_AT_ONCE and not self._admission.unopened:
             return None
         return None if new < MOST_NEW and self._source.may_exist(uri, branch) else location
 
@@ -352,7 +352,7 @@ class PartitionCommitter:
     def _judge(self, message: Message, read: Decoded, *, behind: bool = False) -> None:
         """Refuses a message, or adds it to its queue, which is created if it doesn't exist.
 
-        `behind`: other messages of its name may wait among the strangers.
+        `behind`: other messages of its name may wait as unopened.
         """
         if isinstance(read, Undecodable):
             self._refuse(message, read)
@@ -376,7 +376,7 @@ class PartitionCommitter:
         at = Position(self._reader.log, message.offset, self._reader.topic)
         return decode(message.value, message.key, at, message.time_us, self._source.formats)
 
-    def _refuse_stranger(self, message: Message, read: Decoded, outcome: Outcome) -> None:
+    def _refuse_unopened(self, message: Message, read: Decoded, outcome: Outcome) -> None:
         """Answers a message whose name is not a table.
 
         It is reported in this round, before a later message may create a table under that name: the table's
@@ -395,14 +395,14 @@ class PartitionCommitter:
         """Returns the queue of a table, or why it may not be folded into.
 
         All spellings of a name share one queue: two queues would fence each other. `behind`: if it is created
-        now, other entries for it may wait among the strangers.
+        now, other entries for it may wait as unopened.
         """
         refusal = self._source.refusal(uri)
         location = branch_location(uri, branch) if refusal is None else refusal
         if isinstance(location, Invalid):
             return location
         if location not in self._queues:
-            new = TableQueue(location, uri, branch, self._load, behind_strangers=behind)
+            new = TableQueue(location, uri, branch, self._load, behind_unopened=behind)
             self._queues[location] = new
             self._new_queues += 1
         queue = self._active[location] = self._queues[location]
@@ -440,8 +440,8 @@ class PartitionCommitter:
         lowest = [first for first in firsts if first is not None]
         if self._polled:
             lowest.append(self._polled[0].offset)
-        if self._admission.strangers:
-            lowest.append(self._admission.strangers.first)
+        if self._admission.unopened:
+            lowest.append(self._admission.unopened.first)
         return min(lowest, default=self._reader.position)
 
     def _report(self, stop: Stop, *, whole: bool = False) -> bool:
@@ -451,9 +451,9 @@ class PartitionCommitter:
         are gathered for a moment, unless all outcomes are to be reported now (`whole`).
         """
         since = self._runtime.now() - self._reporting.reported_at
-        gathers = self._admission.strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
+        gathers = self._admission.unopened and not self._is_urgent and not whole and since < GATHER_SECONDS
         # Otherwise no outcome may follow with which the offset after the skipped entries is committed.
-        skipped = self._has_skipped and not (self._polled or self._active or self._admission.strangers)
+        skipped = self._has_skipped and not (self._polled or self._active or self._admission.unopened)
         if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
             self._remove_idle()
             return True
@@ -509,7 +509,7 @@ class PartitionCommitter:
         """Returns whether all below `until` is answered. Raises the error of the tables that stay parked."""
         if until is None or self._reader.position < until or self._polled or self._reporting.waiting:
             return False
-        if self._admission.strangers:
+        if self._admission.unopened:
             return False
         busy = [queue for queue in self._active.values() if not queue.is_idle]
         parked = [queue.parked.error for queue in busy if queue.parked is not None and not queue.is_at_work]
@@ -539,7 +539,7 @@ class PartitionCommitter:
         self._status = FoldStatus(
             position=self._reader.position,
             unanswered=len(self._polled)
-            + len(self._admission.strangers)
+            + len(self._admission.unopened)
             + sum(queue.waiting for queue in waiting),
             oldest_us=min(
                 (queue.oldest_us for queue in waiting if queue.oldest_us is not None), default=None

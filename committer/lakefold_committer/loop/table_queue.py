@@ -157,7 +157,7 @@ class TableQueue:
 
     `folding`, `folded` and `putting` are the groups of these steps. `since`: when the task was started that
     runs now. `counted_bytes`: what its table took in memory when it was idle last; `counted_apps`: the apps
-    that it knew then. `load` counts what all queues hold. `behind_strangers`: entries for it may still wait
+    that it knew then. `load` counts what all queues hold. `behind_unopened`: entries for it may still wait
     among the names under which no table is open.
     """
 
@@ -168,7 +168,7 @@ class TableQueue:
         branch: str,
         load: Load | None = None,
         *,
-        behind_strangers: bool = False,
+        behind_unopened: bool = False,
     ) -> None:
         self.location: Final = location
         self.uri: Final = uri
@@ -187,7 +187,7 @@ class TableQueue:
         self.counted_bytes = 0
         self.counted_apps = NO_APPS
         self._writer: TableWriter | None = None
-        self._behind_strangers = behind_strangers
+        self._behind_unopened = behind_unopened
         self._may_exist: bool | None = None
 
     @property
@@ -344,10 +344,10 @@ class TableQueue:
         if rest:
             self.backlog.add_before(rest)
 
-    def waits_behind(self, strangers: bool) -> bool:  # noqa: FBT001 - the answer to "do some wait?"
-        """Returns whether entries for it wait among the strangers. Once they don't, they never do again."""
-        self._behind_strangers = self._behind_strangers and strangers
-        return self._behind_strangers
+    def waits_behind(self, unopened: bool) -> bool:  # noqa: FBT001 - the answer to "do some wait?"
+        """Returns whether entries for it wait as unopened. Once they don't, they never do again."""
+        self._behind_unopened = self._behind_unopened and unopened
+        return self._behind_unopened
 
     def may_exist(self, check: Callable[[str, str], bool]) -> bool:
         """Returns whether anything may be stored at its root. `check` is asked once."""

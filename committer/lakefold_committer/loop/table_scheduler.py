@@ -341,8 +341,8 @@ class TableScheduler:
             self._park(queue, PUT, result)
         elif isinstance(result, BaseException) or not result:
             queue.put_lost()
-            self._metrics.strays.inc(queue.writer.strays_removed)
-            queue.writer.strays_removed = 0
+            self._metrics.late_versions.inc(queue.writer.late_versions_removed)
+            queue.writer.late_versions_removed = 0
             if isinstance(result, BaseException):
                 self._failed(queue, PUT, result)
             if not queue.is_at_work:

@@ -123,7 +123,7 @@ class FoldStatus:
     waiting: tuple[WaitingTable, ...] = ()
 
 
-STRANGERS = (
+FOREIGN_OUTCOMES = (
     "lakefold_outcomes_passed_over_total",
     (
         "Messages among the outcomes that no committer of the group wrote and that are ignored, by "
@@ -212,8 +212,9 @@ class Metrics:
         )
         self.doubtful = self._counter(*DOUBTFUL, "reason")
         self.versions = self._counter("lakefold_versions_total", "Versions published")
-        self.strays = self._counter(
-            "lakefold_strays_removed_total", "Stray files (version files put too late) that were removed"
+        self.late_versions = self._counter(
+            "lakefold_late_versions_removed_total",
+            "Late versions (version files put too late) that were removed",
         )
         self.absent_removals = self._counter(*ABSENT_REMOVALS)
         self._absent_removals: deque[AbsentRemovals] = deque(maxlen=MOST_REMOVALS)
@@ -251,7 +252,7 @@ class Metrics:
         self.rebalances = self._counter(
             "lakefold_rebalances_total", "How often the consumer group gave this process other partitions"
         )
-        self.strangers = self._counter(*STRANGERS, "partition", "reason")
+        self.foreign_outcomes = self._counter(*FOREIGN_OUTCOMES, "partition", "reason")
         self.outcomes_lost = self._counter(*LOST, "partition")
         self.held_back_offsets = self._gauge(*HELD_BACK, "topic", "partition")
         self.held_back_seconds = self._gauge(*HELD_BACK_SINCE, "topic", "partition")
@@ -311,7 +312,7 @@ class Metrics:
     def passed_over(self, partition: int, count: int, is_unreadable: bool) -> None:  # noqa: FBT001 - a callback
         """Counts messages among the outcomes that don't count as outcomes."""
         reason = "unreadable" if is_unreadable else "unsigned"
-        self.strangers.labels(str(partition), reason).inc(count)
+        self.foreign_outcomes.labels(str(partition), reason).inc(count)
 
     def answered(self, answers: Iterable[tuple[Entry | Undecodable, Outcome]]) -> None:
         """Counts the outcomes of a report. Each comes with the message that it answers."""

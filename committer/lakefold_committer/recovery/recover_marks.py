@@ -11,8 +11,8 @@ committed offset says up to where entries were answered, and older marks say whi
 keys missing in them belong to versions that a Restore removed together with their rows. If the marks were
 removed, the keys are unknown, and nothing is guessed.
 
-A version's file may also be a stray file: its put was still under way while others committed and cleaned up,
-so its name became free again. If no later version changed the metadata, the newest version would contain the
+A version may also be a late one: its put was still under way while others committed and cleaned up, so its
+name became free again. If no later version changed the metadata, the newest version would contain the
 marks of that file. If it contains others, the version counts as removed. If it contains none, nothing follows
 from it, since clients that don't know a table's metadata drop them.
 """
@@ -70,11 +70,11 @@ def recover_marks(
         if is_own(older.properties, version):
             table = _carried(table_format, versions, version, later[::-1], newest, uri)
             alone = _left_alone(table_format, versions, newest, later)
-            if not _is_stray(table_format, versions, version, replace(link_of(newest), keeps_marks=alone)):
+            if not _is_late(table_format, versions, version, replace(link_of(newest), keeps_marks=alone)):
                 return table
             marks = _verified(table_format, versions, newest, carried, version, later, recovery)
             if marks is None:
-                raise _stray(version, uri)
+                raise _late(version, uri)
             return FoldedTable(uri, newest, marks)
         if older.begins_clone:
             return FoldedTable(uri, newest)
@@ -85,10 +85,10 @@ def recover_marks(
 def check_follows(before: State, newest: State, uri: str) -> None:
     """Raises `StopError` if version `newest` can't have been made from version `before`."""
     if succession(link_of(before), link_of(newest)) is Succession.APART:
-        raise _stray(before.version, uri)
+        raise _late(before.version, uri)
 
 
-def _is_stray(table_format: AnyFormat, versions: Versions, own: int, newest: Link) -> bool:
+def _is_late(table_format: AnyFormat, versions: Versions, own: int, newest: Link) -> bool:
     before = link_of(read_state(table_format, versions, own))
     return succession(before, newest) is Succession.APART
 
@@ -195,7 +195,7 @@ def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) 
         raise _unverifiable(version, uri) from error
 
 
-def _stray(version: int, uri: str) -> StopError:
+def _late(version: int, uri: str) -> StopError:
     return StopError(
         f"the file of version {version} holds marks that no later version carries, though none changed the "
         "table's metadata: it was written late, after other clients had removed the version of that name",

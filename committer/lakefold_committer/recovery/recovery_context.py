@@ -14,7 +14,7 @@ from lakefold_table.entry import Committed, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_committer.fold.binding import Acceptance
+    from lakefold_committer.fold.binding import LossOverride
     from lakefold_log.read.anchor import Anchor, PartitionContent
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
@@ -69,7 +69,7 @@ class RecoveryContext:
     log: LogId
     end: Callable[[], int]
     answered: int = 0
-    accept: Acceptance | None = None
+    accept: LossOverride | None = None
     outcome_index: ReportedVersions | None = None
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_committer.fold.binding import ACCEPT, Acceptance, position_text
+from lakefold_committer.fold.binding import ACCEPT, LossOverride, position_text
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
@@ -44,7 +44,7 @@ def find_start(
     begin = beginning(committed, content, group, log, topic, accept_new_log=accept_new_log)
     accept = None
     if accept_new_log:
-        accept = Acceptance(log, topic, begin.lost, partial(_home, describe(admin, topic).partitions))
+        accept = LossOverride(log, topic, begin.lost, partial(_home, describe(admin, topic).partitions))
     end = partial(_end_of, admin, topic, log.partition)
     return RecoveryContext(
         log,

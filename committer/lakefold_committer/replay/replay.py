@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold, of_format
+from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold, of_format
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import recover_marks
@@ -185,12 +185,12 @@ class _Replay:
         except EntriesGoneError as error:
             self._continue_from(case.version)
             return case.result(Verdict.NOT_COMPARED, f"its entries are gone: {error}")
-        strays = [entry for entry in entries.values() if not self._is_of_this_branch(entry)]
-        if strays:
+        others = [entry for entry in entries.values() if not self._is_of_this_branch(entry)]
+        if others:
             self._continue_from(case.version)
             differences = [
                 Difference(f"entry {entry.position}", f"for {self._uri}", f"for {_target_text(entry)}")
-                for entry in strays
+                for entry in others
             ]
             return case.result(Verdict.DIFFERENT, differences=differences)
         result, table = self._folded(case, bases[0], entries)
@@ -280,7 +280,7 @@ class _Replay:
         self, case: Case, table: FoldedTable, group: Sequence[Entry], fetched: Fetched
     ) -> tuple[Folded, RecallingFormat[Any]]:
         """Folds the group, and once more without entries that the fold accepts and the record refused."""
-        terms = Terms(
+        inputs = FoldInputs(
             case.record.epoch,
             must_publish=True,
             outcomes_offset=case.outcomes_offset,
@@ -293,7 +293,7 @@ class _Replay:
         recalling = self._format.recalling(recorded)
         folded: Folded | None = None
         try:
-            folded = fold(recalling, table, group, fetched, terms)
+            folded = fold(recalling, table, group, fetched, inputs)
         except ValueError:
             # An entry that was refused at that time may be unable to share a version with the others.
             if not recalling.accepted:
@@ -302,7 +302,7 @@ class _Replay:
         if folded is None or undecided or recalling.accepted:
             unsettled = undecided | unlike
             recalling = self._format.recalling(replace(recorded, given=unsettled))
-            folded = fold(recalling, table, group, fetched, terms)
+            folded = fold(recalling, table, group, fetched, inputs)
             recalling.undecided, recalling.unlike = undecided, unlike
         return folded, recalling
 

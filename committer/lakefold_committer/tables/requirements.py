@@ -116,8 +116,8 @@ def answers_before(
     """Returns the answers to the entries at these offsets of a log, as the versions record them.
 
     The versions are read from `newest`, which exists, backwards. Reading ends at the first version that was
-    removed, that can only record smaller offsets, or whose file is a stray file. An offset without an answer
-    in the result was folded into a version that was removed.
+    removed, that can only record smaller offsets, or that is a late version. An offset without an answer in
+    the result was folded into a version that was removed.
     """
     missing, results = set(offsets), dict[int, "Result"]()
     made: VersionHead | None = None
@@ -150,7 +150,7 @@ def _arrived_late(
     following: VersionHead | None,
     version: int,
 ) -> bool:
-    """Returns whether the file of a version is a stray file: the next version was not made from it.
+    """Returns whether the file of a version is a late version: the next version was not made from it.
 
     `made`, `following`: the heads of the two. `following` is None if no committer made that version.
     """
@@ -169,7 +169,7 @@ def _summaries(
 
     `following`: what the version after `newest` did, None if it doesn't exist or is gone.
 
-    A version counts as gone if its file is damaged or is a stray file. An entry that was built on an older
+    A version counts as gone if its file is damaged or is a late version. An entry that was built on an older
     version is refused then, and the table is folded on.
     """
     for version in range(newest, since, -1):

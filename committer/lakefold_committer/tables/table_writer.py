@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.fold.binding import check_log, misplaced
-from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold
 from lakefold_committer.recovery.missing_table import answerable, check_absent, is_dropped
 from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.absent_removals import AbsentRemovals, absent_removals
+from lakefold_committer.tables.late_versions import is_followed, remove_late_version
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_committer.tables.refs import NeededVersions, record_branch, write_tags, write_tags_again
 from lakefold_committer.tables.requirements import answers_before, fetch, files_in
-from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.entry import Entry, Invalid, Outcome, Result
 from lakefold_table.errors import (
     FencedError,
@@ -131,7 +131,7 @@ class TableWriter:
         self._is_branch_recorded = False
         self._kept_of_files: object = None
         self._needs = NeededVersions(versions.storage, roots, storage_options)
-        self.strays_removed = 0
+        self.late_versions_removed = 0
         self.absent_removals: list[AbsentRemovals] = []
 
     @property
@@ -307,7 +307,7 @@ class TableWriter:
         self._ahead, fetched = fetch(self._format, self._versions, self._prefetcher, self._ahead, group)
         covered = self._ahead.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
-        terms = Terms(
+        inputs = FoldInputs(
             epoch=self._epoch,
             must_publish=self._must_publish(log, anything_new=len(before) < len(group)),
             answers=self._answers_before(log, before),
@@ -316,7 +316,7 @@ class TableWriter:
             clock_us=time.time_ns() // 1000,
             last=self._last_committed(group[0]),
         )
-        return fold(self._format, self._ahead, group, fetched, terms), fetched
+        return fold(self._format, self._ahead, group, fetched, inputs), fetched
 
     def _last_committed(self, entry: Entry) -> Position | None:
         """Returns the last position that was committed to the entry's branch, if that no longer exists."""
@@ -471,8 +471,10 @@ class TableWriter:
             try:
                 published = self._versions.publish(publication, sure, follows)
             except StopError:
-                removed = remove_stray(self._format, self._versions, publication, after.state, self._options)
-                self.strays_removed += removed
+                removed = remove_late_version(
+                    self._format, self._versions, publication, after.state, self._options
+                )
+                self.late_versions_removed += removed
                 raise
             if published is not Published.UNKNOWN:
                 return published

@@ -13,7 +13,7 @@ from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_reader.lance.fragments import added_fragments
 from lakefold_reader.lance.versions import head_of, read_state
-from lakefold_reader.versions.stray_files import missing
+from lakefold_reader.versions.late_versions import missing
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from lakefold_table.lance.isolation import ISOLATION

@@ -177,15 +177,15 @@ class Lookup:
         is of a newer release's kind.
         """
         log = describe(self.admin, self._topics.outcomes).log_id(self.log.partition)
-        strangers = ForeignOutcomes(self.outcomes_where, trust)
+        foreign = ForeignOutcomes(self.outcomes_where, trust)
         outcomes: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
-            outcome = strangers.parse(message) if message.key in self._keys else None
+            outcome = foreign.parse(message) if message.key in self._keys else None
             if outcome is not None and matches(outcome):
                 outcomes.append((message.offset, outcome))
                 if not isinstance(outcome.result, Duplicate):
                     break
-        strangers.log()
+        foreign.log()
         return outcomes
 
     def _decoded(self, message: Message) -> Decoded:

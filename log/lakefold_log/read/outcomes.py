@@ -303,10 +303,10 @@ class OutcomeWaiter(Closing):
 
     def _keep(self, messages: list[Message], *, committed: bool = False) -> None:
         """Keeps the outcomes that count. `committed`: whether the reports of these messages are committed."""
-        strangers = ForeignOutcomes(self._where)
+        foreign = ForeignOutcomes(self._where)
         for message in messages:
             # Outcomes of other tables are not decoded.
-            outcome = strangers.parse(message) if message.key == self._key else None
+            outcome = foreign.parse(message) if message.key == self._key else None
             if outcome is None or not (committed or self._is_new(message, outcome)):
                 continue
             position = outcome.position
@@ -320,7 +320,7 @@ class OutcomeWaiter(Closing):
                 self._undecided.setdefault(position, message.offset)
                 if position in self._expected:
                     self._doubt(position)
-        strangers.log()
+        foreign.log()
         for kept in (self._known, self._undecided):
             while len(kept) > _KEPT:
                 kept.popitem(last=False)
@@ -414,15 +414,15 @@ def read_outcomes(
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
     nothing for a minute, `DamagedError` if a signed outcome is of a newer release's kind.
     """
-    strangers = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
+    foreign = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
     log = describe(admin, topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     try:
         with PartitionReader(admin, topics.outcomes, log, from_offset, tuned=HURRIED) as reader:
             for message in reader.up_to(reader.end_offset(), _PATIENCE_S):
                 if keys is None or message.key in keys:
-                    outcome = strangers.parse(message)
+                    outcome = foreign.parse(message)
                     if outcome is not None:
                         yield message.offset, outcome
     finally:
-        strangers.log()
+        foreign.log()

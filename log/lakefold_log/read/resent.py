@@ -122,9 +122,9 @@ class _Search:
             self._copies[position] = name
 
     def _read_outcomes(self, log: LogId, trust: Trust) -> None:
-        strangers = ForeignOutcomes(f"{self._topics.outcomes}/{log.partition}", trust)
+        foreign = ForeignOutcomes(f"{self._topics.outcomes}/{log.partition}", trust)
         for message in self._messages(self._topics.outcomes, log, 0):
-            outcome = strangers.parse(message) if message.key == self._table else None
+            outcome = foreign.parse(message) if message.key == self._table else None
             if outcome is None:
                 continue
             if isinstance(outcome.result, Invalid | Rejected):
@@ -133,7 +133,7 @@ class _Search:
             name = self._copies.get(outcome.position, (outcome.branch, outcome.uuid.encode()))
             if name in self._dead_letters and not outcome.app_id:
                 self._committed[name] = outcome
-        strangers.log()
+        foreign.log()
 
     def _messages(self, topic: str, log: LogId, first: int) -> Iterator[Message]:
         """Returns the messages of a partition from offset `first` to its current end."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_maintenance.scheduling.table_upkeep import RoundReport, TableUpkeep, UpkeepParts
+from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, RoundReport, TableMaintenance
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Maintainer:
         self,
         tables: Callable[[], Iterable[str]],
         open_table: Callable[[str], Surveyor],
-        parts: UpkeepParts,
+        parts: MaintenanceParts,
         stopped: threading.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -40,7 +40,7 @@ class Maintainer:
         self._parts = parts
         self._stopped = stopped
         self._clock = clock
-        self._upkeeps: dict[str, TableUpkeep] = {}
+        self._tables: dict[str, TableMaintenance] = {}
         self.failed: dict[str, LakefoldError] = {}
 
     def run(self, every_s: float) -> None:
@@ -50,7 +50,7 @@ class Maintainer:
             for report in self.round():
                 _log(report)
             while (now := self._clock()) < next_at and not self._stopped.is_set():
-                due = {table: upkeep.due_at(now) for table, upkeep in self._upkeeps.items()}
+                due = {table: maintenance.due_at(now) for table, maintenance in self._tables.items()}
                 first = min(due, key=due.__getitem__, default="")
                 if not first or due[first] >= next_at:
                     self._stopped.wait(next_at - now)
@@ -75,7 +75,7 @@ class Maintainer:
         except LakefoldError as error:
             LOG.warning("not all tables could be listed", error=str(error))
             self.failed[""] = error
-            yield from sorted(self._upkeeps.keys() - listed)
+            yield from sorted(self._tables.keys() - listed)
 
     def _rounds(
         self, tables: Iterable[str], *, dry_run: bool = False, in_between: bool = False
@@ -84,10 +84,10 @@ class Maintainer:
             if self._stopped.is_set():
                 return
             try:
-                if table not in self._upkeeps:
-                    self._upkeeps[table] = TableUpkeep(self._open(table), self._parts, self._clock)
-                upkeep = self._upkeeps[table]
-                report = upkeep.compact() if in_between else upkeep.round(dry_run=dry_run)
+                if table not in self._tables:
+                    self._tables[table] = TableMaintenance(self._open(table), self._parts, self._clock)
+                maintenance = self._tables[table]
+                report = maintenance.compact() if in_between else maintenance.round(dry_run=dry_run)
             except LakefoldError as error:
                 self._note(table, error)
             except Exception as error:  # noqa: BLE001 - a fault in one table must not end the others' rounds

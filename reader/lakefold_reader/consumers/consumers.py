@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 from lakefold_reader.opening import on_branch
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.cursor import Cursor
+from lakefold_reader.versions.late_versions import oldest_of
 from lakefold_reader.versions.listing import numbers_of, unbroken_from
 from lakefold_reader.versions.start import EARLIEST, MAIN
-from lakefold_reader.versions.stray_files import oldest_of
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,

@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_reader.lance.versions import read_state
+from lakefold_reader.versions.late_versions import missing, tagged_versions
 from lakefold_reader.versions.listing import newest_of, numbers_of, remaining, unbroken_from
-from lakefold_reader.versions.stray_files import missing, tagged_versions
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lakefold_reader.versions.late_versions import is_late, missing
 from lakefold_reader.versions.listing import newest_of, numbers_of
-from lakefold_reader.versions.stray_files import is_stray, missing
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.marks import PREFIX, Rebinding
@@ -118,7 +118,7 @@ def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[Hi
         if number < newest and (after is None or after.version != number + 1):
             after = source.summary(number + 1)
         following, after = after, summary
-        if following is None or not is_stray(source, summary, following):
+        if following is None or not is_late(source, summary, following):
             yield _row(source, summary)
 
 

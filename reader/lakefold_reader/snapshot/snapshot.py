@@ -16,8 +16,8 @@ from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.branches import branched, tagged
+from lakefold_reader.versions.late_versions import check_not_late, missing
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.stray_files import check_not_stray, missing
 from lakefold_reader.versions.times import micros_of, time_of
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
@@ -109,7 +109,7 @@ def find_version(
 def table_of(source: Source, version: int | None = None, *, is_checked: bool = False) -> Table:
     """Returns a version of a table whose source is open already (None: the newest).
 
-    `is_checked`: it is known not to be a stray file.
+    `is_checked`: it is known not to be a late version.
     """
     chosen = numbers_of(source)[-1] if version is None else version
     try:
@@ -117,7 +117,7 @@ def table_of(source: Source, version: int | None = None, *, is_checked: bool = F
     except (NotATableError, VersionExpiredError) as error:
         raise missing(source, chosen) from error
     if version is not None and not is_checked:
-        check_not_stray(source, chosen)
+        check_not_late(source, chosen)
     return table
 
 

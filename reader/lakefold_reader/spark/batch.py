@@ -16,9 +16,9 @@ from lakefold_reader.spark.rows import FeedRows, VersionRows
 from lakefold_reader.spark.types import readable
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.branches import branched, tagged
+from lakefold_reader.versions.late_versions import check_not_late, missing
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.ranges import checked_range
-from lakefold_reader.versions.stray_files import check_not_stray, missing
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _pinned(table: Source, given: Given) -> Pinned:
     if summary is None or schema is None:
         raise missing(source, chosen)
     if version is not None:
-        check_not_stray(source, chosen, summary)
+        check_not_late(source, chosen, summary)
     answers_filters = source.format.answers_filters(summary)
     return Pinned(source.uri, chosen, schema, answers_filters, dict(source.options), source.format.name)
 

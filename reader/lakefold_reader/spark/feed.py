@@ -13,9 +13,9 @@ from lakefold_reader.format.source import ChangePart, Source
 from lakefold_reader.spark.options import LATEST, Given
 from lakefold_reader.spark.partitions import Cut, grouped
 from lakefold_reader.versions.as_of import version_as_of
+from lakefold_reader.versions.late_versions import missing, oldest_of
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.start import EARLIEST
-from lakefold_reader.versions.stray_files import missing, oldest_of
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 

@@ -19,9 +19,9 @@ from lakefold_reader.spark.changes import parts_taken
 from lakefold_reader.spark.feed import FeedStart, Task, begin, content, tasks
 from lakefold_reader.spark.offsets import Offset, backwards
 from lakefold_reader.tail.tail import Tail, tail_of
+from lakefold_reader.versions.late_versions import missing
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.start import MadeAnewError, check_same, replaced
-from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:

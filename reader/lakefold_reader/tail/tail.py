@@ -25,6 +25,13 @@ from lakefold_reader.tail.change import Change, StepLimits
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_reader.versions.branches import fork_of
 from lakefold_reader.versions.cursor import Cursor
+from lakefold_reader.versions.late_versions import (
+    expired_late,
+    is_late,
+    keeps_names_behind,
+    missing,
+    oldest_of,
+)
 from lakefold_reader.versions.listing import newest_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.start import (
@@ -41,13 +48,6 @@ from lakefold_reader.versions.start import (
     removed,
     replaced,
     start_of,
-)
-from lakefold_reader.versions.stray_files import (
-    expired_stray,
-    is_stray,
-    keeps_names_behind,
-    missing,
-    oldest_of,
 )
 from lakefold_reader.versions.times import time_of
 from lakefold_table.closing import Closing
@@ -353,7 +353,7 @@ class Tail(Closing, Iterator[Change]):
             self._raise_fault(version)
             step = self._versions.take(version, newest=self._newest, whole=whole)
             if step is not None:
-                self._check_not_stray(step)
+                self._check_not_late(step)
                 self._waiting.append(self._change(step))
                 return True
             self._miss()
@@ -365,8 +365,8 @@ class Tail(Closing, Iterator[Change]):
             self._pause(misses, remaining_seconds)
         return False
 
-    def _check_not_stray(self, step: VersionSummary) -> None:
-        """Raises `VersionExpiredError` if this is a stray file.
+    def _check_not_late(self, step: VersionSummary) -> None:
+        """Raises `VersionExpiredError` if this is a late version.
 
         Nothing is read for it if the version was missing a moment ago: then the last version is the newest.
         """
@@ -380,8 +380,8 @@ class Tail(Closing, Iterator[Change]):
             return
         if after is None:
             self._known_end = step.version
-        elif is_stray(self._source, step, after):
-            raise self._for_consumer(expired_stray(self._source, step.version))
+        elif is_late(self._source, step, after):
+            raise self._for_consumer(expired_late(self._source, step.version))
 
     def _miss(self) -> None:
         """Records that the next version is missing, unless it may have been removed since the last check."""
@@ -392,7 +392,7 @@ class Tail(Closing, Iterator[Change]):
     def _keep_fault(self, step: VersionSummary, error: LakefoldError) -> None:
         """Keeps an error of the next version until its turn.
 
-        Raises it at once if only the next version can show whether this is a stray file.
+        Raises it at once if only the next version can show whether this is a late version.
         """
         seen = self._cursor
         try:

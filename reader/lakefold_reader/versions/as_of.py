@@ -6,8 +6,8 @@ from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakefold_reader.versions.late_versions import is_late_at, missing, without_late
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.stray_files import is_stray_at, missing, without_strays
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
@@ -27,8 +27,8 @@ def version_as_of(source: Source, time_us: int) -> int:
     """
     numbers = numbers_of(source)
     version = _newest_by(source, numbers, time_us)
-    if version != numbers[-1] and is_stray_at(source, version):
-        return _newest_by(source, without_strays(source, numbers), time_us)
+    if version != numbers[-1] and is_late_at(source, version):
+        return _newest_by(source, without_late(source, numbers), time_us)
     return version
 
 
@@ -36,7 +36,7 @@ def _newest_by(source: Source, numbers: Sequence[int], time_us: int) -> int:
     if _time_us(source, numbers[-1]) <= time_us:
         return numbers[-1]
     if _time_us(source, numbers[0]) > time_us:
-        raise _before_oldest(source, without_strays(source, numbers)[0])
+        raise _before_oldest(source, without_late(source, numbers)[0])
     later = bisect_right(numbers, time_us, lo=1, hi=len(numbers) - 1, key=partial(_time_us, source))
     return numbers[later - 1]
 

@@ -12,10 +12,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_reader.versions.late_versions import is_late_at, without_late
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.positions import PositionQuery, log_position, position_query, reached
 from lakefold_reader.versions.proposals import counting_marks
-from lakefold_reader.versions.stray_files import is_stray_at, without_strays
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.record import decode_record
@@ -41,9 +41,9 @@ def version_at_position(source: Source, position: object) -> int:
     try:
         version = _oldest_with(source, numbers, query)
     except VersionExpiredError:
-        return _oldest_with(source, without_strays(source, numbers), query)
-    if version != numbers[-1] and is_stray_at(source, version):
-        return _oldest_with(source, without_strays(source, numbers), query)
+        return _oldest_with(source, without_late(source, numbers), query)
+    if version != numbers[-1] and is_late_at(source, version):
+        return _oldest_with(source, without_late(source, numbers), query)
     return version
 
 

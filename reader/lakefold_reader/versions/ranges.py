@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_reader.versions.late_versions import missing
 from lakefold_reader.versions.listing import numbers_of, remaining, unbroken_from
-from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.whole_numbers import integer
 

@@ -62,4 +62,4 @@ class Rebase:
 
 
 Verdict = Compatible | Rebase | Conflict
-"""The verdict on a proposal, in rising order of severity."""
+"""The verdict on a proposal, in rising order."""

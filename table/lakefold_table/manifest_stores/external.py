@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord, ManifestStore
-from lakefold_table.manifest_stores.staged_manifests import Leftovers, VersionFinisher, VersionPaths
+from lakefold_table.manifest_stores.staged_manifests import IncompleteUploads, VersionFinisher, VersionPaths
 from lakefold_table.storage.base import (
     BeginsPuts,
     DoubtfulPutError,
@@ -71,7 +71,7 @@ class ExternalManifests:
         self._manifests = manifests
         self._new_id = new_id
         self._finisher = VersionFinisher(base, objects, manifests)
-        self._left = Leftovers()
+        self._left = IncompleteUploads()
 
     @property
     def cheap_size(self) -> bool:

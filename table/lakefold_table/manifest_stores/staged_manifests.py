@@ -127,7 +127,7 @@ class VersionFinisher:
         return below(self._objects.uri, path)
 
 
-class Leftovers:
+class IncompleteUploads:
     """What attempts of this process left, until it is known what became of them. Thread-safe."""
 
     def __init__(self) -> None:

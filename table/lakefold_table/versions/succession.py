@@ -2,8 +2,8 @@
 
 The file of a version may arrive late: its put was under way while other clients committed under the same
 number, committed more, and removed old versions, which freed the name. Then it is stored among the versions,
-but belongs to none: a stray file. The store can't detect that, since it knows only names and times. The files
-can: those made after a stray file don't name it.
+but belongs to none: a late version. The store can't detect that, since it knows only names and times. The
+files can: those made after a late version don't name it.
 
 A committer records in each version the transaction of the version that it was made from. Other clients don't,
 but they carry the table's metadata on, and with it a committer's marks. If neither answers the question, the

@@ -126,7 +126,7 @@ def test_a_committer_removes_its_late_file_and_each_row_is_read_once(
         result = held.answer()
         assert isinstance(result, Rejected)
         assert result.conflict.retryable
-        assert "removed a stray file" in held.committer.log.read_text()
+        assert "removed a late version" in held.committer.log.read_text()
         assert held.versions() == [4, 5], "the file is gone, and version 5 records the refusal"
         again = append(held.stage.uri, rows([2, 3, 4]), 5, "app", 2)
         answered = held.stage.ask(again)

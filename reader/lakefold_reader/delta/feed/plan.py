@@ -11,8 +11,8 @@ from lakefold_reader.delta.feed.unchanged_rows import rewrites
 from lakefold_reader.delta.versions import content_of, read_state
 from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError, Weight
 from lakefold_reader.format.source import ChangePart
+from lakefold_reader.versions.late_versions import expired_late, is_late
 from lakefold_reader.versions.ranges import expired
-from lakefold_reader.versions.stray_files import expired_stray, is_stray
 from lakefold_reader.versions.times import limited
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.marks.record import decode_record
@@ -64,8 +64,8 @@ def summaries_between(source: Source, after: int, to: int) -> Iterator[VersionSu
         if summary is None:
             raise expired(source, f"version {version} is gone: it was cleaned up")
         if before is not None:
-            if is_stray(source, before, summary):
-                raise expired_stray(source, before.version)
+            if is_late(source, before, summary):
+                raise expired_late(source, before.version)
             yield before
         before = summary
     if before is not None:

@@ -24,8 +24,8 @@ from lakefold_reader.lance.fragments import counts_rows
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.columns import TableSchema, is_direct, schema_in, schema_of
 from lakefold_reader.lance.versions import head_of, kind_in, read_state, transaction_of
+from lakefold_reader.versions.late_versions import expired_late, is_late
 from lakefold_reader.versions.ranges import checked_range, expired
-from lakefold_reader.versions.stray_files import expired_stray, is_stray
 from lakefold_reader.versions.times import time_of
 from lakefold_table.bitmaps import encode_bitmap
 from lakefold_table.errors import DamagedError, VersionExpiredError
@@ -204,7 +204,7 @@ class _Plan:
             self._field_history  # noqa: B018 - reads the versions before the first one is planned
             summary = self._versions.take(version, whole=self._schema is None)
             if self.checks_next:
-                self._check_not_stray(summary)
+                self._check_not_late(summary)
             self._take_schema(summary)
             with explained(self._source, version, *self._compared_with(summary)):
                 yield from (self._part(summary, changed) for changed in self._changes_of(summary))
@@ -217,15 +217,15 @@ class _Plan:
             for changed in self._compared(summary, EntryOffsets(summary, self._source.uri), first=True):
                 yield self._part(summary, changed._replace(log_offset=None))
 
-    def _check_not_stray(self, summary: VersionSummary) -> None:
-        """Raises `VersionExpiredError` if this version, or the version before the feed, is a stray file."""
+    def _check_not_late(self, summary: VersionSummary) -> None:
+        """Raises `VersionExpiredError` if this version, or the version before the feed, is a late version."""
         if summary.version == self._after + 1 and self._after:
             before = self._versions.peek(self._after)
-            if before is not None and is_stray(self._source, before, summary):
-                raise expired_stray(self._source, self._after)
+            if before is not None and is_late(self._source, before, summary):
+                raise expired_late(self._source, self._after)
         after = self._versions.peek(summary.version + 1)
-        if after is not None and is_stray(self._source, summary, after):
-            raise expired_stray(self._source, summary.version)
+        if after is not None and is_late(self._source, summary, after):
+            raise expired_late(self._source, summary.version)
 
     def _take_schema(self, summary: VersionSummary) -> None:
         self._schema_before = self._schema

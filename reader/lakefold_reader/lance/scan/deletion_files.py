@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.lance.versions import head_of, read_state
-from lakefold_reader.versions.stray_files import missing
+from lakefold_reader.versions.late_versions import missing
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.deleted_rows import deletion_location
 from lakefold_table.lance.rows.deletion_arrays import HINT

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.footprint import Footprint
 from lakefold_table.lance.conflicts.fragment_conditions import rows_carried
-from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
+from lakefold_table.lance.conflicts.judging import effect_of, judge, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.reading import PLAIN
-from lakefold_table.lance.conflicts.rule import Rule, Severity
+from lakefold_table.lance.conflicts.rule import Effect, Rule
 from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind
 from lakefold_table.lance.verdicts import COMPATIBLE, Rebase, Verdict
 
@@ -272,11 +272,11 @@ class History:
 
     def _verdict_on(self, kind: Kind, rules: Iterable[Rule], stage: Stage) -> Verdict:
         """Returns the verdict on the versions of a kind. Stops as soon as no older version can be worse."""
-        worst = max(rule.severity for rule in rules)
+        worst = max(rule.effect for rule in rules)
         verdict: Verdict = COMPATIBLE
         for version, theirs in self._within(kind, stage):
             verdict = worse(verdict, judge(stage.ours, theirs, version))
-            if severity_of(verdict) == worst > Severity.CARRIED:
+            if effect_of(verdict) == worst > Effect.CARRIED:
                 break
         return verdict
 

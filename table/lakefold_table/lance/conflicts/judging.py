@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.matrix import RULES
-from lakefold_table.lance.conflicts.rule import Evidence, Rule, Severity
+from lakefold_table.lance.conflicts.rule import Effect, Evidence, Rule
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
@@ -41,23 +41,23 @@ def worse(first: Verdict, second: Verdict) -> Verdict:
     return max(first, second, key=_weight)
 
 
-def severity_of(verdict: Verdict) -> int:
-    """Returns the verdict's severity, 0 if both are compatible."""
+def effect_of(verdict: Verdict) -> int:
+    """Returns the verdict's effect, 0 if both are compatible."""
     if isinstance(verdict, Conflict):
-        return Severity.RETRYABLE if verdict.retryable else Severity.INCOMPATIBLE
-    return 0 if isinstance(verdict, Compatible) else Severity.REBASE
+        return Effect.RETRYABLE if verdict.retryable else Effect.INCOMPATIBLE
+    return 0 if isinstance(verdict, Compatible) else Effect.REBASE
 
 
 def _weight(verdict: Verdict) -> tuple[int, int]:
-    return severity_of(verdict), verdict.other_version if isinstance(verdict, Conflict) else 0
+    return effect_of(verdict), verdict.other_version if isinstance(verdict, Conflict) else 0
 
 
 def _verdict(rule: Rule, met: Evidence, ours: Kind, theirs: Kind, version: int) -> Verdict:
-    if rule.severity <= Severity.CARRIED:
+    if rule.effect <= Effect.CARRIED:
         return met.rebase
     other = f"version {version}" if theirs is Kind.UNKNOWN else f"the {theirs} of version {version}"
     return Conflict(
-        retryable=rule.severity is Severity.RETRYABLE,
+        retryable=rule.effect is Effect.RETRYABLE,
         message=f"the {ours} conflicts with {other}: {rule.when}{_shown(met)}; {rule.to_do}",
         other_version=version,
         other_operation=theirs.value,

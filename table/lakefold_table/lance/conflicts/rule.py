@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
 
 
-class Severity(IntEnum):
+class Effect(IntEnum):
     """How severe a rule is. If several rules apply, the most severe counts."""
 
     REBASE = 1
@@ -28,10 +28,10 @@ class Severity(IntEnum):
 
 
 ADVICE = {
-    Severity.REBASE: "nothing",
-    Severity.CARRIED: "nothing",
-    Severity.RETRYABLE: BUILD_AGAIN,
-    Severity.INCOMPATIBLE: LOOK_FIRST,
+    Effect.REBASE: "nothing",
+    Effect.CARRIED: "nothing",
+    Effect.RETRYABLE: BUILD_AGAIN,
+    Effect.INCOMPATIBLE: LOOK_FIRST,
 }
 """The advice for the writer of a proposal, if the rule itself has none."""
 
@@ -51,12 +51,12 @@ class Rule:
     """A reason why an operation can't be committed unchanged after another.
 
     `when` is that reason in a few words, in which "it" is the operation that came before. `advice` is what
-    the writer should do, if that is more than the severity says. `carries`: what becomes of the rows, if the
+    the writer should do, if that is more than the effect says. `carries`: what becomes of the rows, if the
     proposal is carried over the other operation. `reads_theirs`: the condition reads more of the other
     operation than its kind.
     """
 
-    severity: Severity
+    effect: Effect
     when: str
     condition: Callable[[Footprint, Footprint, int], Evidence | None]
     reads_theirs: bool = True
@@ -66,7 +66,7 @@ class Rule:
     @property
     def to_do(self) -> str:
         """The advice for the writer of a refused proposal."""
-        return self.advice or ADVICE[self.severity]
+        return self.advice or ADVICE[self.effect]
 
     @property
     def always(self) -> bool:

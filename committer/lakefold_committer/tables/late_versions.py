@@ -1,8 +1,8 @@
-"""Stray files: files that a committer put among the versions too late, and that are not versions.
+"""Late versions: files that a committer put among the versions too late, and that are not versions.
 
 A put that arrives late succeeds if others have published later versions meanwhile and removed the old ones.
-Readers and committers recognise a stray file by `lakefold_table.versions.succession`. The committer that put
-it removes it: no version was made from it, it answers no entry, and its entries are folded again.
+Readers and committers recognise a late version by `lakefold_table.versions.succession`. The committer that
+put it removes it: no version was made from it, it answers no entry, and its entries are folded again.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def is_followed(table_format: AnyFormat, versions: Versions, state: State | None
     return state is not None and _relation(table_format, versions, state) is Succession.FOLLOWS
 
 
-def remove_stray(
+def remove_late_version(
     table_format: AnyFormat,
     versions: Versions,
     publication: Publication,
     state: State | None,
     storage_options: Mapping[str, str] | None = None,
 ) -> bool:
-    """Removes the file of a publication if it exists and is a stray file. Returns whether it was removed.
+    """Removes the file of a publication if it exists and is a late version. Returns whether it was removed.
 
     It stays if a tag names its version. If the store can't be reached now, a warning is logged and the file
-    stays: readers recognise it as a stray file as well.
+    stays: readers recognise it as a late version as well.
     """
     try:
         if state is None or not versions.holds(publication):
@@ -52,16 +52,16 @@ def remove_stray(
         if _relation(table_format, versions, state) is not Succession.APART:
             return False
         if _is_tagged(versions, state, storage_options):
-            LOG.warning("stray file is tagged", table=versions.storage.uri, file=publication.path)
+            LOG.warning("late version is tagged", table=versions.storage.uri, file=publication.path)
             return False
         versions.storage.delete(publication.path)
     except LakefoldError as error:
         LOG.warning(
-            "stray file not removed", table=versions.storage.uri, file=publication.path, error=str(error)
+            "late version not removed", table=versions.storage.uri, file=publication.path, error=str(error)
         )
         return False
     LOG.warning(
-        "removed a stray file",
+        "removed a late version",
         table=versions.storage.uri,
         file=publication.path,
         why="it was stored after others had published this version and later ones",

@@ -1,12 +1,12 @@
-"""Stray files: files among a table's versions that belong to no version, and what readers do about them.
+"""Late versions: files among a table's versions that belong to no version, and what readers do about them.
 
 Such a file was written too late, under a name that a clean-up had freed
 (`lakefold_table.versions.succession`). Its number is that of a version which is gone, and readers treat it
 so: a reader that would read it next learns that the next version was cleaned up, and a list of versions
 leaves it out.
 
-To recognise a stray file, the version after it is read. A reader that follows versions reads that version
-next anyway. The newest version is never a stray file: a name is freed only after later versions were made,
+To recognise a late version, the version after it is read. A reader that follows versions reads that version
+next anyway. The newest version is never a late version: a name is freed only after later versions were made,
 and the last version stays.
 """
 
@@ -50,8 +50,8 @@ def link_of(summary: VersionSummary) -> Link:
     )
 
 
-def is_stray(source: Source, summary: VersionSummary, after: VersionSummary) -> bool:
-    """Returns whether the file of a version is a stray file beside `after`, the next version.
+def is_late(source: Source, summary: VersionSummary, after: VersionSummary) -> bool:
+    """Returns whether the file of a version is a late version beside `after`, the next version.
 
     The version is read whole if its head doesn't contain enough.
     """
@@ -66,21 +66,21 @@ def is_stray(source: Source, summary: VersionSummary, after: VersionSummary) -> 
     return succession(before, following) is Succession.APART
 
 
-def check_not_stray(source: Source, version: int, summary: VersionSummary | None = None) -> None:
-    """Raises `VersionExpiredError` if the file of this version is a stray file.
+def check_not_late(source: Source, version: int, summary: VersionSummary | None = None) -> None:
+    """Raises `VersionExpiredError` if the file of this version is a late version.
 
     `summary`: the version's, if known. Does nothing if the version or the next one is gone or can't be
     read.
     """
-    if is_stray_at(source, version, summary):
-        raise expired_stray(source, version)
+    if is_late_at(source, version, summary):
+        raise expired_late(source, version)
 
 
-def expired_stray(source: Source, version: int) -> VersionExpiredError:
-    """Returns the error for a version whose number a stray file has."""
+def expired_late(source: Source, version: int) -> VersionExpiredError:
+    """Returns the error for a version whose number a late version has."""
     numbers = [number for number in numbers_of(source) if number > version]
     return VersionExpiredError(
-        f"version {version} is gone: the file of that number is a stray file, written too late",
+        f"version {version} is gone: the file of that number is a late version, written too late",
         oldest=unbroken_from(numbers) if numbers else version,
         where=source.uri,
         hint=f'{remaining(numbers)}; start from "earliest" to read all that exists and continue from there'
@@ -94,7 +94,7 @@ def missing(source: Source, version: int) -> LakefoldError:
 
     Lists the versions to find out which it is.
     """
-    numbers = without_strays(source, numbers_of(source))
+    numbers = without_late(source, numbers_of(source))
     oldest = unbroken_from(numbers)
     if version > numbers[-1]:
         return NotPublishedYetError(version, newest=numbers[-1], oldest=oldest, where=source.uri)
@@ -103,8 +103,8 @@ def missing(source: Source, version: int) -> LakefoldError:
     return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)
 
 
-def without_strays(source: Source, numbers: Sequence[int]) -> list[int]:
-    """Returns these numbers, ascending, without those of stray files.
+def without_late(source: Source, numbers: Sequence[int]) -> list[int]:
+    """Returns these numbers, ascending, without those of late versions.
 
     A clean-up frees a name only together with those of all older versions that no tag keeps. So only the
     oldest versions are checked, up to the first version that no tag keeps.
@@ -112,7 +112,7 @@ def without_strays(source: Source, numbers: Sequence[int]) -> list[int]:
     kept = list(numbers)
     tagged: frozenset[int] | None = None
     for version in numbers[:-1]:
-        if is_stray_at(source, version):
+        if is_late_at(source, version):
             kept.remove(version)
             continue
         tagged = tagged_versions(source) if tagged is None else tagged
@@ -126,7 +126,7 @@ def oldest_of(source: Source) -> int:
 
     Raises `NotATableError` if the table does not exist.
     """
-    return unbroken_from(without_strays(source, numbers_of(source)))
+    return unbroken_from(without_late(source, numbers_of(source)))
 
 
 def keeps_names_behind(source: Source, version: int, branch: str) -> bool:
@@ -137,8 +137,8 @@ def keeps_names_behind(source: Source, version: int, branch: str) -> bool:
     return source.versions.exists(version) and version not in _tagged_on(source, branch)
 
 
-def is_stray_at(source: Source, version: int, summary: VersionSummary | None = None) -> bool:
-    """Returns whether the file of this version is a stray file.
+def is_late_at(source: Source, version: int, summary: VersionSummary | None = None) -> bool:
+    """Returns whether the file of this version is a late version.
 
     Returns False if it or the next version is gone, damaged, or needs features that this release doesn't
     know.
@@ -147,7 +147,7 @@ def is_stray_at(source: Source, version: int, summary: VersionSummary | None = N
         after = source.summary(version + 1)
         if after is not None:
             summary = source.summary(version) if summary is None else summary
-            return summary is not None and is_stray(source, summary, after)
+            return summary is not None and is_late(source, summary, after)
     return False
 
 

@@ -76,7 +76,7 @@ class RoundReport:
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepParts:
+class MaintenanceParts:
     """What a round needs of its surroundings.
 
     `open_log` connects to the log of a table. `read_waiting` reads what waits in it, `refused_files` the
@@ -96,11 +96,11 @@ class UpkeepParts:
     progress: Progress = field(default_factory=NoProgress)
 
 
-class TableUpkeep:
+class TableMaintenance:
     """Maintains a table, round by round."""
 
     def __init__(
-        self, surveyor: Surveyor, parts: UpkeepParts, clock: Callable[[], float] = time.monotonic
+        self, surveyor: Surveyor, parts: MaintenanceParts, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._surveyor = surveyor
         self._parts = parts

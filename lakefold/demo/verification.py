@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoProof:
+class DemoVerification:
     """The rows as a reader saw them. `same`: whether those are the rows that were sent."""
 
     name: str
@@ -25,7 +25,7 @@ class DemoProof:
     same: bool
 
 
-def question(sent: Checksum, tailed: Checksum, folder: Folder) -> list[DemoProof]:
+def question(sent: Checksum, tailed: Checksum, folder: Folder) -> list[DemoVerification]:
     """Returns the checksums of the CSV file, of both readers of the table, and of the rows of the tail."""
     reading, table, format_ = TableChecksums(SCHEMA), folder.table, folder.table_format
     checksums = [
@@ -34,13 +34,13 @@ def question(sent: Checksum, tailed: Checksum, folder: Folder) -> list[DemoProof
         (format_.client, reading.of(format_.read(table), format_.client)),
     ]
     return [
-        DemoProof("the CSV file", sent, same=True),
-        *(DemoProof(reader, saw, saw == sent) for reader, saw in checksums),
+        DemoVerification("the CSV file", sent, same=True),
+        *(DemoVerification(reader, saw, saw == sent) for reader, saw in checksums),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class ServicesProof:
+class ServicesVerification:
     """The rows of the services, in `versions` versions. `same`: whether the table has each exactly once."""
 
     services: int
@@ -49,7 +49,7 @@ class ServicesProof:
     same: bool
 
 
-def question_services(committed: Sequence[int], versions: int, folder: Folder) -> ServicesProof:
+def question_services(committed: Sequence[int], versions: int, folder: Folder) -> ServicesVerification:
     """Returns whether the table has the rows 0, 1, 2, … of each service exactly once.
 
     `committed`: how many rows of each have an outcome that says so. `versions`: in how many versions.
@@ -57,13 +57,13 @@ def question_services(committed: Sequence[int], versions: int, folder: Folder) -
     rows = lakefold.open(folder.services_table).to_arrow(columns=["service", "number"])
     expected = [(service, number) for service, count in enumerate(committed) for number in range(count)]
     actual = sorted(zip(rows["service"].to_pylist(), rows["number"].to_pylist(), strict=True))
-    return ServicesProof(len(committed), len(actual), versions, actual == expected)
+    return ServicesVerification(len(committed), len(actual), versions, actual == expected)
 
 
-def judge(proofs: Sequence[DemoProof], services: ServicesProof) -> None:
+def judge(verifications: Sequence[DemoVerification], services: ServicesVerification) -> None:
     """Raises `DamagedError` with the name of each reader that saw other rows than were sent."""
-    sent = proofs[0].saw
-    differences = [f"{each.name}: {_difference(each.saw, sent)}" for each in proofs if not each.same]
+    sent = verifications[0].saw
+    differences = [f"{each.name}: {_difference(each.saw, sent)}" for each in verifications if not each.same]
     if not services.same:
         differences.append(f"the services: {services.rows:,} rows, which are not those that they appended")
     if differences:
