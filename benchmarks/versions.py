@@ -152,8 +152,8 @@ def measure_table(path: Path, size: int) -> dict[str, float]:
     manifest = len(versions.read(state.version))
     deleted = {_middle(size, step) for step in range(STEPS)}
     for number in deleted:
-        state, _ = _next(state, _append(state))
-        state, _ = _next(state, _delete(state, number))
+        state = _published(versions, state, _append(state))
+        state = _published(versions, state, _delete(state, number))
     peak = memory_of_process("VmHWM") - before
     for _ in range(PUBLISHED):
         state = publishing.step(_published, versions, state, _append(state))
