@@ -64,6 +64,9 @@ _SETTINGS = {
 def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) -> CompactionReport:
     """Joins adjacent small fragments of a table and removes deleted rows from its files, through the log.
 
+        report = lakefold.compact("s3://lake/flights.lance")
+        report.fragments_before, report.fragments_after
+
     This process rewrites the fragments, or Spark does; a committer folds each result into the table. Rows,
     their ids and what queries return stay the same.
 

@@ -36,6 +36,9 @@ def changes(
 ) -> pa.RecordBatchReader:
     """Returns the rows that versions inserted, changed or deleted.
 
+        changed = lakefold.changes("s3://lake/flights.lance", 7, 12).read_all()
+        changed.group_by("_change_type").aggregate([([], "count_all")])
+
     These are the versions after `after` up to `to` (None: the newest).
 
     Batch by batch, version by version. The columns are those of version `to` (or of these `columns`, none for

@@ -46,6 +46,11 @@ def open_table(
 ) -> Table:
     """Returns the table at `uri`: its newest version, or the version that is named.
 
+        table = lakefold.open("s3://lake/flights.lance")
+        table.to_arrow(columns=["carrier"], filter="dep_delay > 60")
+        lakefold.open("s3://lake/flights.lance", 3).count_rows()
+        lakefold.open("s3://lake/flights.lance", as_of=table.timestamp).version
+
     `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
     text; without a zone it is UTC). `tag`: the version that a tag names, on any branch. `branch`: the branch
     in which the version is looked up; without it the branch at `uri`; `main` is the main branch.

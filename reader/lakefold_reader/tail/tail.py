@@ -93,6 +93,11 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
 ) -> Tail:
     """Returns the changes of the table after `start`, one for each version, in order.
 
+        nightly = lakefold.tail("s3://lake/flights.lance", start="earliest", consumer="nightly")
+        for change in nightly:
+            print(change.version, change.inserted().num_rows)
+            nightly.commit()
+
     `start`: a `Cursor` or its text; the number of the version seen last; "earliest" (the first change is then
     the whole content of the oldest version after which none is missing); or "latest" (what comes after this
     call). `branch`: the branch to follow, `main` for the main branch (None: the branch at `uri`). Without
