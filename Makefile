@@ -27,6 +27,8 @@ EACH_POINT := tests/simulation/test_each_step.py tests/simulation/test_delta_for
 CLUSTER_TOOLS := $(or $(LAKEFOLD_CLUSTER_TOOLS),$(HOME)/.cache/lakefold-cluster)
 # Tests whose examples Hypothesis chooses: `make test` plays the same ones each time, these targets play others.
 RANDOM = tests/properties $$(grep -l '^from hypothesis' tests/unit/*.py tests/oracle/*.py) --hypothesis-profile=long
+# Integration tests wait for most of their time, so four processes share two cores (tests/distribution.py).
+SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -44,9 +46,15 @@ demo: .java $(DEMO_STAMP) ## run all parts on real events, with progress on the 
 	@$(BIN)/lakefold demo $(if $(FORMAT),--format $(FORMAT))
 
 # They begin in this order, two at a time. One process checks types for as long as most of the others take.
-test: .java setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
+test: .java setup ## run everything that CI runs: lint, types, docs, and the tests (SINCE=main: those that changes since main can reach)
+ifdef SINCE
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types
+	$(STEP) 'tests that the changes since $(SINCE) can reach'
+	@reached=$$($(BIN)/python -m tests.reached $(SINCE)) && $(BIN)/pytest -q $$reached $(SIDE_BY_SIDE)
+else
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types .bytecode docs .classes test-fast
 	@$(MAKE) --no-print-directory test-rest
+endif
 
 lint: setup ## check with ruff (all rules), the format, the purity of the core, the direction of imports
 	$(STEP) 'lint'
@@ -77,7 +85,7 @@ test-fast: setup ## run the tests that need no broker and no Spark (under a minu
 # Integration tests wait for most of their time, oracle tests compute: side by side they take less time.
 test-rest: .java setup ## run the tests of test-oracle and of test-integration side by side
 	$(STEP) 'oracle and integration tests'
-	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) -n 4 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) $(SIDE_BY_SIDE)
 
 test-oracle: setup ## compare our tables with pylance's; test stores, random and simulated histories, faults
 	$(STEP) 'oracle tests'
@@ -85,7 +93,7 @@ test-oracle: setup ## compare our tables with pylance's; test stores, random and
 
 test-integration: .java setup ## run the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
-	@$(BIN)/pytest tests/integration tests/faults/broker -n 4 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest tests/integration tests/faults/broker $(SIDE_BY_SIDE)
 
 test-faults: .java setup ## run all fault-injection tests and random examples (many hours; needs strace and faketime); `make test` runs some
 	$(STEP) 'faults, all of them'
