@@ -27,7 +27,7 @@ from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.delta.table_features.table_properties import PROPERTIES
 from lakefold_table.lance.conflicts import RULES
-from lakefold_table.lance.conflicts.rule import ADVICE, Effect
+from lakefold_table.lance.conflicts.rule import ADVICE, RuleEffect
 from lakefold_table.lance.kinds import Kind
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ VERDICTS = [
         "`r` `R`",
         "retryable",
         "Rejected. Built on the newest version it may pass.",
-        ADVICE[Effect.RETRYABLE],
+        ADVICE[RuleEffect.RETRYABLE],
     ],
-    ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[Effect.INCOMPATIBLE]],
+    ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[RuleEffect.INCOMPATIBLE]],
 ]
 
 
@@ -232,10 +232,10 @@ def conflicts() -> str:
 
 def _signs(ours: Kind, theirs: Kind) -> str:
     signs_of = {
-        Effect.REBASE: "m",
-        Effect.CARRIED: "c",
-        Effect.RETRYABLE: "r",
-        Effect.INCOMPATIBLE: "x",
+        RuleEffect.REBASE: "m",
+        RuleEffect.CARRIED: "c",
+        RuleEffect.RETRYABLE: "r",
+        RuleEffect.INCOMPATIBLE: "x",
     }
     rules = RULES[ours].get(theirs, ())
     signs = {signs_of[rule.effect].upper() if rule.always else signs_of[rule.effect] for rule in rules}
@@ -244,7 +244,7 @@ def _signs(ours: Kind, theirs: Kind) -> str:
 
 def _reasons(ours: Kind) -> str:
     """Returns the rules of one row of the matrix; those with the same reason share a line."""
-    reasons: dict[tuple[Effect, str, str, str], list[str]] = {}
+    reasons: dict[tuple[RuleEffect, str, str, str], list[str]] = {}
     for theirs, rules in RULES[ours].items():
         for rule in rules:
             if theirs is not Kind.UNKNOWN:

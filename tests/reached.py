@@ -109,4 +109,5 @@ def _git(*words: str) -> str:
 
 
 if __name__ == "__main__":
-    print(*reached([path for path in _changed_since(sys.argv[1]) if path], tree.texts()))
+    paths = reached([path for path in _changed_since(sys.argv[1]) if path], tree.texts())
+    sys.stdout.write(" ".join(paths))

@@ -213,8 +213,7 @@ class Metrics:
         self.doubtful = self._counter(*DOUBTFUL, "reason")
         self.versions = self._counter("lakefold_versions_total", "Versions published")
         self.late_versions = self._counter(
-            "lakefold_late_versions_removed_total",
-            "Late versions (version files put too late) that were removed",
+            "lakefold_late_versions_removed_total", "Versions put too late that were removed"
         )
         self.absent_removals = self._counter(*ABSENT_REMOVALS)
         self._absent_removals: deque[AbsentRemovals] = deque(maxlen=MOST_REMOVALS)

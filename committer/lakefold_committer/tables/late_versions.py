@@ -34,7 +34,7 @@ def is_followed(table_format: AnyFormat, versions: Versions, state: State | None
     return state is not None and _relation(table_format, versions, state) is Succession.FOLLOWS
 
 
-def remove_late_version(
+def remove_late(
     table_format: AnyFormat,
     versions: Versions,
     publication: Publication,

@@ -15,7 +15,7 @@ from lakefold_committer.fold.fold import time_after
 from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import carried_marks, recover_marks
 from lakefold_committer.recovery.stored_versions import read_newest
-from lakefold_committer.tables.late_versions import is_followed, remove_late_version
+from lakefold_committer.tables.late_versions import is_followed, remove_late
 from lakefold_table.errors import NotATableError, RetryError, StopError
 from lakefold_table.format import AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
@@ -76,7 +76,7 @@ def publish_move(
         try:
             published = versions.publish(publication, follows=follows)
         except StopError:
-            remove_late_version(table_format, versions, publication, state, storage_options)
+            remove_late(table_format, versions, publication, state, storage_options)
             raise
         if published is Published.OURS:
             return Moved(publication.version, marks.table_id, marks.moves[-1], table_format.name)

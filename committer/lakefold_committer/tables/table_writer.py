@@ -22,7 +22,7 @@ from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.absent_removals import AbsentRemovals, absent_removals
-from lakefold_committer.tables.late_versions import is_followed, remove_late_version
+from lakefold_committer.tables.late_versions import is_followed, remove_late
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_committer.tables.refs import NeededVersions, record_branch, write_tags, write_tags_again
@@ -471,9 +471,7 @@ class TableWriter:
             try:
                 published = self._versions.publish(publication, sure, follows)
             except StopError:
-                removed = remove_late_version(
-                    self._format, self._versions, publication, after.state, self._options
-                )
+                removed = remove_late(self._format, self._versions, publication, after.state, self._options)
                 self.late_versions_removed += removed
                 raise
             if published is not Published.UNKNOWN:

@@ -40,7 +40,7 @@ class Maintainer:
         self._parts = parts
         self._stopped = stopped
         self._clock = clock
-        self._tables: dict[str, TableMaintenance] = {}
+        self._maintained: dict[str, TableMaintenance] = {}
         self.failed: dict[str, LakefoldError] = {}
 
     def run(self, every_s: float) -> None:
@@ -50,7 +50,7 @@ class Maintainer:
             for report in self.round():
                 _log(report)
             while (now := self._clock()) < next_at and not self._stopped.is_set():
-                due = {table: maintenance.due_at(now) for table, maintenance in self._tables.items()}
+                due = {table: maintenance.due_at(now) for table, maintenance in self._maintained.items()}
                 first = min(due, key=due.__getitem__, default="")
                 if not first or due[first] >= next_at:
                     self._stopped.wait(next_at - now)
@@ -75,7 +75,7 @@ class Maintainer:
         except LakefoldError as error:
             LOG.warning("not all tables could be listed", error=str(error))
             self.failed[""] = error
-            yield from sorted(self._tables.keys() - listed)
+            yield from sorted(self._maintained.keys() - listed)
 
     def _rounds(
         self, tables: Iterable[str], *, dry_run: bool = False, in_between: bool = False
@@ -84,9 +84,9 @@ class Maintainer:
             if self._stopped.is_set():
                 return
             try:
-                if table not in self._tables:
-                    self._tables[table] = TableMaintenance(self._open(table), self._parts, self._clock)
-                maintenance = self._tables[table]
+                if table not in self._maintained:
+                    self._maintained[table] = TableMaintenance(self._open(table), self._parts, self._clock)
+                maintenance = self._maintained[table]
                 report = maintenance.compact() if in_between else maintenance.round(dry_run=dry_run)
             except LakefoldError as error:
                 self._note(table, error)

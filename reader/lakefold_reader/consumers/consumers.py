@@ -405,10 +405,12 @@ def _unread(consumer: Consumer, numbers: list[int]) -> int | None:
 def consumers(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> list[Consumer]:
-    """Returns the named consumers of the table, of all its branches, by name. Raises `NotATableError`.
+    """Returns the named consumers of the table, of all its branches, by name.
 
         for consumer in lakefold.consumers("s3://lake/flights.lance"):
             print(consumer.name, consumer.version)
+
+    Raises `NotATableError` if the table does not exist.
     """
     return on_branch(uri, None, storage_options, lambda source: Consumers(source).all())
 

@@ -18,7 +18,7 @@ from lakefold_table.lance.conflicts.fragment_conditions import rows_carried
 from lakefold_table.lance.conflicts.judging import effect_of, judge, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.reading import PLAIN
-from lakefold_table.lance.conflicts.rule import Effect, Rule
+from lakefold_table.lance.conflicts.rule import Rule, RuleEffect
 from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind
 from lakefold_table.lance.verdicts import COMPATIBLE, Rebase, Verdict
 
@@ -276,7 +276,7 @@ class History:
         verdict: Verdict = COMPATIBLE
         for version, theirs in self._within(kind, stage):
             verdict = worse(verdict, judge(stage.ours, theirs, version))
-            if effect_of(verdict) == worst > Effect.CARRIED:
+            if effect_of(verdict) == worst > RuleEffect.CARRIED:
                 break
         return verdict
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.matrix import RULES
-from lakefold_table.lance.conflicts.rule import Effect, Evidence, Rule
+from lakefold_table.lance.conflicts.rule import Evidence, Rule, RuleEffect
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
@@ -44,8 +44,8 @@ def worse(first: Verdict, second: Verdict) -> Verdict:
 def effect_of(verdict: Verdict) -> int:
     """Returns the verdict's effect, 0 if both are compatible."""
     if isinstance(verdict, Conflict):
-        return Effect.RETRYABLE if verdict.retryable else Effect.INCOMPATIBLE
-    return 0 if isinstance(verdict, Compatible) else Effect.REBASE
+        return RuleEffect.RETRYABLE if verdict.retryable else RuleEffect.INCOMPATIBLE
+    return 0 if isinstance(verdict, Compatible) else RuleEffect.REBASE
 
 
 def _weight(verdict: Verdict) -> tuple[int, int]:
@@ -53,11 +53,11 @@ def _weight(verdict: Verdict) -> tuple[int, int]:
 
 
 def _verdict(rule: Rule, met: Evidence, ours: Kind, theirs: Kind, version: int) -> Verdict:
-    if rule.effect <= Effect.CARRIED:
+    if rule.effect <= RuleEffect.CARRIED:
         return met.rebase
     other = f"version {version}" if theirs is Kind.UNKNOWN else f"the {theirs} of version {version}"
     return Conflict(
-        retryable=rule.effect is Effect.RETRYABLE,
+        retryable=rule.effect is RuleEffect.RETRYABLE,
         message=f"the {ours} conflicts with {other}: {rule.when}{_shown(met)}; {rule.to_do}",
         other_version=version,
         other_operation=theirs.value,

@@ -13,16 +13,16 @@ from types import MappingProxyType
 from lakefold_table.lance.conflicts import fragment_conditions as on
 from lakefold_table.lance.conflicts import index_conditions as on_index
 from lakefold_table.lance.conflicts import key_conditions as on_keys
-from lakefold_table.lance.conflicts.rule import Effect, Rule, always
+from lakefold_table.lance.conflicts.rule import Rule, RuleEffect, always
 from lakefold_table.lance.isolation import READING
 from lakefold_table.lance.kinds import Kind
 
 Row = Mapping[Kind, tuple[Rule, ...]]
 
-REBASE, CARRIED, RETRYABLE, INCOMPATIBLE = Effect
+REBASE, CARRIED, RETRYABLE, INCOMPATIBLE = RuleEffect
 
 
-def _of_kind(effect: Effect, when: str) -> tuple[Rule, ...]:
+def _of_kind(effect: RuleEffect, when: str) -> tuple[Rule, ...]:
     return (Rule(effect, when, always, reads_theirs=False),)
 
 

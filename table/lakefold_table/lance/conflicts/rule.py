@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
 
 
-class Effect(IntEnum):
+class RuleEffect(IntEnum):
     """How severe a rule is. If several rules apply, the most severe counts."""
 
     REBASE = 1
@@ -28,10 +28,10 @@ class Effect(IntEnum):
 
 
 ADVICE = {
-    Effect.REBASE: "nothing",
-    Effect.CARRIED: "nothing",
-    Effect.RETRYABLE: BUILD_AGAIN,
-    Effect.INCOMPATIBLE: LOOK_FIRST,
+    RuleEffect.REBASE: "nothing",
+    RuleEffect.CARRIED: "nothing",
+    RuleEffect.RETRYABLE: BUILD_AGAIN,
+    RuleEffect.INCOMPATIBLE: LOOK_FIRST,
 }
 """The advice for the writer of a proposal, if the rule itself has none."""
 
@@ -56,7 +56,7 @@ class Rule:
     operation than its kind.
     """
 
-    effect: Effect
+    effect: RuleEffect
     when: str
     condition: Callable[[Footprint, Footprint, int], Evidence | None]
     reads_theirs: bool = True
