@@ -37,7 +37,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 # Tests start hundreds of Python processes on this tree. Each of them would compile it again if it kept no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs site generate charts setup lock clean
+.PHONY: help demo test test-all lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs site generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ else
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types .bytecode docs .classes test-fast
 	@$(MAKE) --no-print-directory test-rest
 endif
+
+test-all: test ## run `make test`, then simulated committers from a random seed on, for SECONDS=300
+	$(STEP) 'simulation from a random seed on'
+	@$(BIN)/python -m tests.simulation.soak --seconds $(or $(SECONDS),300)
 
 lint: setup ## check with ruff (all rules), the format, the purity of the core, the direction of imports
 	$(STEP) 'lint'
