@@ -21,8 +21,8 @@ from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read import offset_metadata
+from lakefold_log.read.accepted_signers import AcceptedSigners
 from lakefold_log.read.lookup import Lookup
-from lakefold_log.read.trust import Trust
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import NotATableError, PreconditionError, StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
@@ -90,8 +90,8 @@ class Cluster:
         """Returns a reader of the outcomes that the group's committers reported of tables of a partition."""
         admin = Admin(self.kafka)
         committed = offset_metadata.read(admin, self.group, self.topics.transactions, partition)
-        trust = Trust(None if committed is None else committed[1].outcomes_key)
-        return OutcomeIndex(admin, self.topics, partition, trust)
+        signers = AcceptedSigners(None if committed is None else committed[1].outcomes_key)
+        return OutcomeIndex(admin, self.topics, partition, signers)
 
     def check_none_waits(self, table: FoldedTable, uri: str, branch: str) -> None:
         """Raises `PreconditionError` if an entry of this branch waits in the log that the table is bound to.

@@ -169,7 +169,7 @@ class _Partition:
             return explanation.sought.is_of(outcome) and (any_log or outcome.position.log == self.log)
 
         explanation.looked_at.append(f"the outcomes in {partition}")
-        answers = self.lookup.outcomes(matches, self.status.trust)
+        answers = self.lookup.outcomes(matches, self.status.signers)
         reported = {outcome.position: (at, outcome) for at, outcome in answers}
         new = explanation.add(outcome for _, outcome in reported.values())
         if explanation.outcome in new:

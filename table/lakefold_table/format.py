@@ -528,7 +528,7 @@ class Format(Protocol[S]):
     def grouping_rule(self, state: S | None) -> GroupingRule:
         """Returns the rule by which neighbouring entries may share the version after `state`."""
 
-    def recalling(self, recorded: RecordedVersion) -> RecallingFormat[S]:
+    def replaying(self, recorded: RecordedVersion) -> ReplayingFormat[S]:
         """Returns the format as it judges the entries of a version that it made before.
 
         What the store contained then is taken from the version, as far as it says that.
@@ -545,7 +545,7 @@ class Format(Protocol[S]):
         """
 
 
-class RecallingFormat(Format[S], Protocol[S]):
+class ReplayingFormat(Format[S], Protocol[S]):
     """A format that judges a version's entries again, whose answers are known.
 
     After the fold `undecided` and `unlike` hold the offsets whose refusal it does not give: in `undecided` if

@@ -29,7 +29,7 @@ listener.name.sasl_ssl.ssl.keystore.location={keystore}
 
 
 class Authority:
-    """A CA of its own in `folder`, made by openssl. `certificate`: what clients trust."""
+    """A CA of its own in `folder`, made by openssl. `certificate`: what clients signers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -160,9 +160,9 @@ def test_a_report_is_counted_by_what_its_reporter_signed(bootstrap: str, topic_n
         begin = reporter.report([first], [], 1, own.stamp(1))
         reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
         write(own, *(outcome_message(own.committed(at, 3)).SerializeToString() for at in (5, 6)))
-        positions = answered_since(own.admin, own.topics, own.log, 0, reporter.trust)
+        positions = answered_since(own.admin, own.topics, own.log, 0, reporter.signers)
         assert {position.offset for position in positions} == {0, 1}
-        positions = answered_since(own.admin, own.topics, own.log, begin, reporter.trust)
+        positions = answered_since(own.admin, own.topics, own.log, begin, reporter.signers)
         assert {position.offset for position in positions} == {1}
 
 

@@ -315,9 +315,9 @@ class ToyFormat:
         del state
         return lambda entry: ALONE if _of(entry).operation == CREATE else "rows"
 
-    def recalling(self, recorded: RecordedVersion) -> RecallingToy:
+    def replaying(self, recorded: RecordedVersion) -> ReplayingToy:
         """The same rules: nothing of a store is ever asked."""
-        return RecallingToy(recorded)
+        return ReplayingToy(recorded)
 
     def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
         """Line by line."""
@@ -338,8 +338,8 @@ class ToyFormat:
         return ToyDraft(state)
 
 
-class RecallingToy(ToyFormat):
-    """See `RecallingFormat`."""
+class ReplayingToy(ToyFormat):
+    """See `ReplayingFormat`."""
 
     def __init__(self, recorded: RecordedVersion) -> None:
         del recorded

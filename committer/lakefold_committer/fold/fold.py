@@ -100,7 +100,7 @@ class FoldInputs:
     `answers`: the answers to positions that were folded before, by offset. `outcomes_offset`: the end of the
     known outcomes; those of later versions come after it. `clock_us`: the committer's own clock, in
     microseconds since 1970 (None: no clock bounds the log's time). `rules`: their version, which each
-    version records. `recalled`: the answers that a replay takes for tags and deletions of branches, since
+    version records. `replayed`: the answers that a replay takes for tags and deletions of branches, since
     nothing records which tags there were then. `last`: of a branch that no longer exists, the position of the
     last entry that was committed to it (None: not known, or the branch exists).
     """
@@ -112,7 +112,7 @@ class FoldInputs:
     owner: Owner | None = None
     clock_us: int | None = None
     rules: int = RULES
-    recalled: Mapping[int, Result] | None = None
+    replayed: Mapping[int, Result] | None = None
     last: Position | None = None
 
 
@@ -143,7 +143,7 @@ def fold(
     """
     covered = table.marks.offset_of(group[0].position.log)
     draft = table_format.draft(table.state, fetched, of_format(table_format, group))
-    tagging = TagAnswers(table_format.name, table_format.refs, table.state, fetched.tags, inputs.recalled)
+    tagging = TagAnswers(table_format.name, table_format.refs, table.state, fetched.tags, inputs.replayed)
     folding = _Folding(draft, table_format.name, table, inputs, covered, tagging, fetched.needed_by)
     refusal = misplaced(table.marks, group[0].position)
     if refusal is not None:
@@ -264,7 +264,7 @@ class _Folding:
         if isinstance(entry.proposal, AppRemoval):
             return self._forget(entry, entry.proposal)
         other = self._other_table(entry)
-        if other is not None and entry.position.offset not in (self._inputs.recalled or {}):
+        if other is not None and entry.position.offset not in (self._inputs.replayed or {}):
             return other
         tag = tagged(entry)
         if tag is None:
@@ -277,9 +277,9 @@ class _Folding:
         """Returns the result of an entry that deletes the branch, which makes the branch's last version."""
         if self.changes:
             return None
-        recalled = None if self._inputs.recalled is None else self._inputs.recalled.get(entry.position.offset)
-        if recalled is not None and not isinstance(recalled, Committed):
-            return recalled
+        replayed = None if self._inputs.replayed is None else self._inputs.replayed.get(entry.position.offset)
+        if replayed is not None and not isinstance(replayed, Committed):
+            return replayed
         fault = deletion_fault(self._table.state, entry, self._needed_by)
         if fault is not None:
             return self._explained(entry, fault).shortened()

@@ -33,7 +33,7 @@ class TagAnswers:
     """The tags of a table while a group is folded.
 
     `state`: the table before the group, None if it doesn't exist. `refs`: the files of tags, None if the
-    format has none. `recalled`: the answers that were given when the group was folded first, by offset, None
+    format has none. `replayed`: the answers that were given when the group was folded first, by offset, None
     if it is folded for the first time.
     """
 
@@ -43,13 +43,13 @@ class TagAnswers:
         refs: RefFiles | None,
         state: State | None,
         known: KnownTags,
-        recalled: Mapping[int, Result] | None = None,
+        replayed: Mapping[int, Result] | None = None,
     ) -> None:
         self._format_name = format_name
         self._refs = refs
         self._state = state
         self._known = known
-        self._recalled = recalled or {}
+        self._replayed = replayed or {}
         self._changes: dict[str, TagChange] = {}
 
     @property
@@ -63,9 +63,9 @@ class TagAnswers:
         `time_us`: the time that counts for the entry. `making`: the version that entries before it are part
         of, None if there are none. Returns None if the tag names that version, which doesn't exist yet.
         """
-        recalled = self._recalled.get(entry.position.offset)
-        if recalled is not None:
-            return recalled
+        replayed = self._replayed.get(entry.position.offset)
+        if replayed is not None:
+            return replayed
         target = None if tag.delete else target_of(tag)
         if making is not None and target == TagTarget("", making):
             return None

@@ -434,14 +434,14 @@ class Committer:
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
         recovery = find_start(admin, options.group, topic, log, content, accept_new_log=accept)
-        outcome_index = OutcomeIndex(admin, options.topics, log.partition, reporter.trust)
+        outcome_index = OutcomeIndex(admin, options.topics, log.partition, reporter.signers)
         recovery = replace(recovery, outcome_index=outcome_index, owner=reporter.owner)
         recovery = replace(recovery, outcomes_offset=lambda: reporter.outcomes_offset)
         start = recovery.answered
         answered: Sequence[int] = ()
         if recovery.read_back_from is not None:
             begin = recovery.read_back_from
-            answered = answered_offsets(admin, options.topics, log, start, begin, reporter.trust)
+            answered = answered_offsets(admin, options.topics, log, start, begin, reporter.signers)
         on_gap = _accept_gap if accept else end_at_gap
         last_read = None if recovery.anchor is None else recovery.anchor.last_read
         reader = RepeatingReader(

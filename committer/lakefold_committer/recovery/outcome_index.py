@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.read.accepted_signers import EVERYBODY, AcceptedSigners
 from lakefold_log.read.outcomes import read_outcomes
-from lakefold_log.read.trust import EVERYBODY, Trust
 from lakefold_table.branch_names import TREE, root_of
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import RetryError
@@ -104,7 +104,7 @@ def _branch_key(table: str, branch: str) -> Location:
 class OutcomeIndex:
     """The outcomes of a partition (see `ReportedVersions`). Any thread may use it.
 
-    `trust` decides which reporters' outcomes count.
+    `signers` decides which reporters' outcomes count.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class OutcomeIndex:
         admin: Admin,
         topics: Topics,
         partition: int,
-        trust: Trust = EVERYBODY,
+        signers: AcceptedSigners = EVERYBODY,
     ) -> None:
-        self._trust = trust
+        self._signers = signers
         self._admin, self._topics, self._partition = admin, topics, partition
         self._lock = threading.Lock()
         self._reported = Reported()
@@ -213,7 +213,7 @@ class OutcomeIndex:
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
         """Yields the outcomes from offset `first` on with their offsets, only those of `tables` if given."""
         return read_outcomes(
-            self._admin, self._topics, self._partition, first, tables=tables, trust=self._trust
+            self._admin, self._topics, self._partition, first, tables=tables, signers=self._signers
         )
 
     def _take(self, into: Reported, outcomes: Iterable[tuple[int, Outcome]], end: int) -> None:

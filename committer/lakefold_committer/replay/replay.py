@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat, Fetched, Publication, RecallingFormat, State
+    from lakefold_table.format import AnyFormat, Fetched, Publication, ReplayingFormat, State
     from lakefold_table.versions.versions import Versions
 
 NOTE = "offset {}: refused for what the store held then, taken from the record"
@@ -253,8 +253,8 @@ class _Replay:
         if case.move is not None:
             table = table.moving(case.move)
         committed = [entry for entry in group if entry.position.offset in case.record.committed]
-        recalling = self._format.recalling(self._recorded(case))
-        if len(first_group(committed, recalling, None, table.state)) < len(committed):
+        replaying = self._format.replaying(self._recorded(case))
+        if len(first_group(committed, replaying, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that can't share one")
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
         table, fetched = fetch(self._format, self._versions, self._prefetcher, table, group)
@@ -264,21 +264,21 @@ class _Replay:
             fetched,
         )
         try:
-            folded, recalling = self._fold(case, table, group, fetched)
+            folded, replaying = self._fold(case, table, group, fetched)
         except RetryError:
             raise
         except (StopError, DamagedError, InvalidError) as error:
             broken = Difference("the whole version", "there", f"can't be made: {error}")
             return result_of(case, [broken], missing, ()), None
-        notes = [NOTE.format(offset) for offset in sorted(recalling.undecided)]
+        notes = [NOTE.format(offset) for offset in sorted(replaying.undecided)]
         differences = self._differences(case, folded.publication)
-        for offset in sorted(recalling.unlike):
+        for offset in sorted(replaying.unlike):
             differences.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))
         return result_of(case, differences, missing, notes), folded.table.reported()
 
     def _fold(
         self, case: Case, table: FoldedTable, group: Sequence[Entry], fetched: Fetched
-    ) -> tuple[Folded, RecallingFormat[Any]]:
+    ) -> tuple[Folded, ReplayingFormat[Any]]:
         """Folds the group, and once more without entries that the fold accepts and the record refused."""
         inputs = FoldInputs(
             case.record.epoch,
@@ -287,24 +287,24 @@ class _Replay:
             owner=case.owner,
             clock_us=case.clock_us,
             rules=case.record.rules,
-            recalled=case.answers,
+            replayed=case.answers,
         )
         recorded = self._recorded(case)
-        recalling = self._format.recalling(recorded)
+        replaying = self._format.replaying(recorded)
         folded: Folded | None = None
         try:
-            folded = fold(recalling, table, group, fetched, inputs)
+            folded = fold(replaying, table, group, fetched, inputs)
         except ValueError:
             # An entry that was refused at that time may be unable to share a version with the others.
-            if not recalling.accepted:
+            if not replaying.accepted:
                 raise
-        undecided, unlike = recalling.undecided, recalling.unlike
-        if folded is None or undecided or recalling.accepted:
+        undecided, unlike = replaying.undecided, replaying.unlike
+        if folded is None or undecided or replaying.accepted:
             unsettled = undecided | unlike
-            recalling = self._format.recalling(replace(recorded, given=unsettled))
-            folded = fold(recalling, table, group, fetched, inputs)
-            recalling.undecided, recalling.unlike = undecided, unlike
-        return folded, recalling
+            replaying = self._format.replaying(replace(recorded, given=unsettled))
+            folded = fold(replaying, table, group, fetched, inputs)
+            replaying.undecided, replaying.unlike = undecided, unlike
+        return folded, replaying
 
     def _recorded(self, case: Case) -> RecordedVersion:
         path = self._versions.path(case.version)

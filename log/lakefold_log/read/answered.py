@@ -10,8 +10,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from lakefold_log.client.topics import watermarks
+from lakefold_log.read.accepted_signers import EVERYBODY, AcceptedSigners
 from lakefold_log.read.outcomes import read_outcomes
-from lakefold_log.read.trust import EVERYBODY, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +27,19 @@ def answered_offsets(
     log: LogId,
     low_watermark: int,
     from_offset: int,
-    trust: Trust = EVERYBODY,
+    signers: AcceptedSigners = EVERYBODY,
 ) -> Sequence[int]:
     """Returns the offsets of `log` from `low_watermark` on that have an outcome, ascending, 8 bytes each.
 
     `from_offset` is that of the offset's metadata: outcomes that the topic has removed since can't be
-    read, and are answered again from the tables. Only outcomes that `trust` accepts count. Call this when no
+    read, and are answered again from the tables. Only outcomes of these `signers` count. Call this when no
     other committer reports any more. Raises `RetryError` if no broker answers.
     """
     start, end = watermarks(admin, topics.outcomes, log.partition)
     offsets = array("q")
     if max(start, from_offset) < end:
         first = max(start, from_offset)
-        for _, outcome in read_outcomes(admin, topics, log.partition, first, trust=trust):
+        for _, outcome in read_outcomes(admin, topics, log.partition, first, signers=signers):
             if outcome.position.log == log and outcome.position.offset >= low_watermark:
                 offsets.append(outcome.position.offset)
     return array("q", sorted(offsets))

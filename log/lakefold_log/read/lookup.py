@@ -18,11 +18,11 @@ from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.envelope import Decoded, decode
 from lakefold_log.codec.partitioner import partition_of
+from lakefold_log.read.accepted_signers import EVERYBODY, AcceptedSigners, ForeignOutcomes
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.offset_metadata import OffsetMetadata
-from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
 from lakefold_table.branch_names import names_of
 from lakefold_table.entry import Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError
@@ -46,7 +46,7 @@ class PartitionStatus:
 
     Offsets from `start` up to, and without, `end` can be read. Everything below `answered`, the group's
     offset, has its outcome; None if the group has no offset yet. The outcomes of entries that were answered
-    above it begin at offset `outcomes_from` of their topic; None if that is not known. `trust`: whose
+    above it begin at offset `outcomes_from` of their topic; None if that is not known. `signers`: whose
     outcomes count.
     """
 
@@ -56,7 +56,7 @@ class PartitionStatus:
     end: int
     answered: int | None
     outcomes_from: int | None = None
-    trust: Trust = EVERYBODY
+    signers: AcceptedSigners = EVERYBODY
 
     @property
     def next_offset(self) -> int:
@@ -110,8 +110,10 @@ class Lookup:
         offset_metadata = None if answered is None else OffsetMetadata.of(mark.metadata, mark.offset)
         if offset_metadata is None:
             return PartitionStatus(self.log, topic, start, end, answered)
-        trust = Trust(offset_metadata.outcomes_key)
-        return PartitionStatus(self.log, topic, start, end, answered, offset_metadata.outcomes_offset, trust)
+        signers = AcceptedSigners(offset_metadata.outcomes_key)
+        return PartitionStatus(
+            self.log, topic, start, end, answered, offset_metadata.outcomes_offset, signers
+        )
 
     def waiting(self, status: PartitionStatus) -> Callable[[int], int]:
         """Returns a function that returns how many proposals below an offset have no outcome yet.
@@ -121,8 +123,8 @@ class Lookup:
         first = status.next_offset
         answered: set[int] = set()
         if status.outcomes_from is not None:
-            begin, trust = status.outcomes_from, status.trust
-            answered.update(answered_offsets(self.admin, self._topics, self.log, first, begin, trust))
+            begin, signers = status.outcomes_from, status.signers
+            answered.update(answered_offsets(self.admin, self._topics, self.log, first, begin, signers))
         return lambda below: max(0, below - first) - sum(first <= offset < below for offset in answered)
 
     def content(self) -> LogContent:
@@ -169,15 +171,17 @@ class Lookup:
                 return entry
         return None
 
-    def outcomes(self, matches: Callable[[Outcome], bool], trust: Trust) -> list[tuple[int, Outcome]]:
+    def outcomes(
+        self, matches: Callable[[Outcome], bool], signers: AcceptedSigners
+    ) -> list[tuple[int, Outcome]]:
         """Returns the table's newest outcomes that `matches` accepts, each with its offset.
 
-        They end with the first that is not a Duplicate. Those that `trust` doesn't accept are passed over.
+        They end with the first that is not a Duplicate. Those of other `signers` are passed over.
         Raises `RetryError` if the time is too short to read all of them, `DamagedError` if a signed outcome
         is of a newer release's kind.
         """
         log = describe(self.admin, self._topics.outcomes).log_id(self.log.partition)
-        foreign = ForeignOutcomes(self.outcomes_where, trust)
+        foreign = ForeignOutcomes(self.outcomes_where, signers)
         outcomes: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
             outcome = foreign.parse(message) if message.key in self._keys else None

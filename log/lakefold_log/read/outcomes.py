@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
+from lakefold_log.read.accepted_signers import EVERYBODY, AcceptedSigners, ForeignOutcomes
 from lakefold_log.read.consumer import HURRIED, Message, PartitionReader
-from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
 from lakefold_log.read.turns import TURN, Turn, Turns
 from lakefold_table.closing import Closing
 from lakefold_table.entry import Committed, Outcome
@@ -400,21 +400,21 @@ def read_outcomes(
     from_offset: int,
     *,
     tables: Collection[str] | None = None,
-    trust: Trust = EVERYBODY,
+    signers: AcceptedSigners = EVERYBODY,
     since: int = 0,
 ) -> Iterator[tuple[int, Outcome]]:
     """Yields each committed outcome of the partition, with its offset.
 
     Begins at `from_offset` and ends at the end that the partition has now.
 
-    `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
+    `tables`: of those only, which costs a tenth (None: of all). `signers`: whose outcomes count, of reports
     that began at or after `since`. Outcomes that don't count, and messages that are no outcomes, are skipped
     and logged.
 
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
     nothing for a minute, `DamagedError` if a signed outcome is of a newer release's kind.
     """
-    foreign = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
+    foreign = ForeignOutcomes(f"{topics.outcomes}/{partition}", signers, since)
     log = describe(admin, topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.trust import Trust
+    from lakefold_log.read.accepted_signers import AcceptedSigners
     from lakefold_table.position import LogId, Position
 
 _SEPARATOR: Final = "/"
@@ -139,7 +139,9 @@ def thinned(history: Sequence[Earlier], end: int) -> tuple[Earlier, ...]:
     return tuple(thin)
 
 
-def answered_since(admin: Admin, topics: Topics, log: LogId, begin: int, trust: Trust) -> frozenset[Position]:
+def answered_since(
+    admin: Admin, topics: Topics, log: LogId, begin: int, signers: AcceptedSigners
+) -> frozenset[Position]:
     """Returns the entries of `log` with an outcome at or after `begin` that is visible and counts.
 
     Call this when no other committer reports any more and no transaction hangs. Raises `RetryError` if no
@@ -148,22 +150,22 @@ def answered_since(admin: Admin, topics: Topics, log: LogId, begin: int, trust: 
     start, end = watermarks(admin, topics.outcomes, log.partition)
     if max(start, begin) >= end:
         return frozenset()
-    outcomes = read_outcomes(admin, topics, log.partition, max(start, begin), trust=trust, since=begin)
+    outcomes = read_outcomes(admin, topics, log.partition, max(start, begin), signers=signers, since=begin)
     return frozenset(outcome.position for _, outcome in outcomes if outcome.position.log == log)
 
 
-def is_whole(admin: Admin, topics: Topics, log: LogId, report: LastReport, trust: Trust) -> bool:
+def is_whole(admin: Admin, topics: Topics, log: LogId, report: LastReport, signers: AcceptedSigners) -> bool:
     """Returns whether all outcomes of the last report are visible, or retention has removed some.
 
     Call this as `answered_since`; raises as it does.
     """
     if not report.count or watermarks(admin, topics.outcomes, log.partition).start > report.begin:
         return True
-    return len(answered_since(admin, topics, log, report.begin, trust)) >= report.count
+    return len(answered_since(admin, topics, log, report.begin, signers)) >= report.count
 
 
 def last_whole(
-    admin: Admin, topics: Topics, log: LogId, report: LastReport, trust: Trust, end: int
+    admin: Admin, topics: Topics, log: LogId, report: LastReport, signers: AcceptedSigners, end: int
 ) -> Earlier | None:
     """Returns the report's newest checkpoint after which no outcome is lost, if the topic ends at `end`.
 
@@ -173,12 +175,12 @@ def last_whole(
     `answered_since`; raises as it does.
     """
     for earlier in report.history:
-        if earlier[0] < end and has_signed(admin, topics, log, earlier[0], trust):
+        if earlier[0] < end and has_signed(admin, topics, log, earlier[0], signers):
             return earlier
     return report.history[0] if report.history else None
 
 
-def has_signed(admin: Admin, topics: Topics, log: LogId, begin: int, trust: Trust) -> bool:
+def has_signed(admin: Admin, topics: Topics, log: LogId, begin: int, signers: AcceptedSigners) -> bool:
     """Returns whether the topic has an outcome of a report that began at or after `begin`, visible or not.
 
     The outcome may be of a transaction whose end is lost. Call this as `answered_since`; raises as it does.
@@ -189,8 +191,8 @@ def has_signed(admin: Admin, topics: Topics, log: LogId, begin: int, trust: Trus
             # A message without a value only ends a transaction that hangs.
             message.value
             and (
-                trust.key is None
-                or trust.key.proves(message.offset, message.value, message.headers, since=begin)
+                signers.key is None
+                or signers.key.proves(message.offset, message.value, message.headers, since=begin)
             )
             for message in reader.up_to(reader.end_offset(), _READ_S)
         )

@@ -13,9 +13,9 @@ from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.envelope import Decoded, decode
 from lakefold_log.codec.partitioner import home_of
+from lakefold_log.read.accepted_signers import AcceptedSigners, ForeignOutcomes
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.lookup import Lookup
-from lakefold_log.read.trust import ForeignOutcomes, Trust
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Tagged, tagged_text
 from lakefold_table.position import LogId, Position
 
@@ -85,7 +85,7 @@ class _Search:
             if number < min(sent.partitions, answered.partitions):
                 lookup = Lookup(self._config, self._topics, table, number, timeout_s=self._timeout_s)
                 self._read_log(lookup.log)
-                self._read_outcomes(answered.log_id(number), lookup.status(group).trust)
+                self._read_outcomes(answered.log_id(number), lookup.status(group).signers)
         return {
             letter.stored_at: why
             for name, letter in self._dead_letters.items()
@@ -121,8 +121,8 @@ class _Search:
                 continue
             self._copies[position] = name
 
-    def _read_outcomes(self, log: LogId, trust: Trust) -> None:
-        foreign = ForeignOutcomes(f"{self._topics.outcomes}/{log.partition}", trust)
+    def _read_outcomes(self, log: LogId, signers: AcceptedSigners) -> None:
+        foreign = ForeignOutcomes(f"{self._topics.outcomes}/{log.partition}", signers)
         for message in self._messages(self._topics.outcomes, log, 0):
             outcome = foreign.parse(message) if message.key == self._table else None
             if outcome is None:

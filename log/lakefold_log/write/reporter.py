@@ -27,6 +27,7 @@ from lakefold_log.client.committed_offsets import committed
 from lakefold_log.client.requests import max_message_bytes
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.signing import OutcomesKey
+from lakefold_log.read.accepted_signers import AcceptedSigners
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.report_check import (
     LastReport,
@@ -37,7 +38,6 @@ from lakefold_log.read.report_check import (
     report_name,
     thinned,
 )
-from lakefold_log.read.trust import Trust
 from lakefold_log.read.turns import TURN
 from lakefold_log.write.transactional_producer import Session
 from lakefold_table.closing import Closing
@@ -96,10 +96,11 @@ class Reporter(Closing):
     Creating a reporter fences every other reporter for this group and partition and ends its open
     transaction, so that the offset read afterwards is final. `owner` is the number of this reporter in the
     succession; its generation is greater than that in the offset's metadata and than `above`. `timeout_s` is
-    the time limit of each call. `passed_over`: see `Trust`. `held` is called before anything is reported or
-    taken over; once it returns False, `FencedError` is raised. `lost` is called with the number of offsets if
-    the outcomes topic has lost its end. `committer`: the name of the process, for people. Raises `RetryError`
-    if no broker answers, `MissingTopicError` if a topic does not exist, `InvalidError` if the ACLs refuse.
+    the time limit of each call. `passed_over`: see `AcceptedSigners`. `held` is called before anything is
+    reported or taken over; once it returns False, `FencedError` is raised. `lost` is called with the
+    number of offsets if the outcomes topic has lost its end. `committer`: the name of the process, for
+    people. Raises `RetryError` if no broker answers, `MissingTopicError` if a topic does not exist,
+    `InvalidError` if the ACLs refuse.
     """
 
     def __init__(  # noqa: PLR0913 - its callbacks are passed in
@@ -144,7 +145,7 @@ class Reporter(Closing):
         self._given: frozenset[Position] = frozenset()
         self._mark = self._take_over(self._deadline())
         self._key = self._known_key()
-        self.trust = Trust(self._key, passed_over)
+        self.signers = AcceptedSigners(self._key, passed_over)
         # The last offset below which all is certainly answered, and the same before earlier reports.
         self._whole: ReportCheckpoint | None = self._checkpoint_before(self._mark)
         self._earlier: tuple[Earlier, ...] = ()
@@ -308,7 +309,7 @@ class Reporter(Closing):
             self._whole = sent[0].last.before
 
     def _answered_since(self, begin: int) -> frozenset[Position]:
-        return answered_since(self._reading, self.topics, self.log, begin, self.trust)
+        return answered_since(self._reading, self.topics, self.log, begin, self.signers)
 
     def _take_back(self, deadline: float) -> None:
         """Moves the group's offset back to before the last report, if that report isn't complete.
@@ -323,9 +324,9 @@ class Reporter(Closing):
             return
         end = self._end(read_committed=False)
         if end < last.end:
-            back = last_whole(self._reading, self.topics, self.log, last, self.trust, end)
+            back = last_whole(self._reading, self.topics, self.log, last, self.signers, end)
             self._log_lost(last, end, back)
-        elif last.before is None or is_whole(self._reading, self.topics, self.log, last, self.trust):
+        elif last.before is None or is_whole(self._reading, self.topics, self.log, last, self.signers):
             back = None
             self._earlier = thinned(last.history, self.outcomes_offset)
         else:

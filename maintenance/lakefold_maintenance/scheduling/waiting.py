@@ -76,8 +76,10 @@ def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group:
         # The reader fetches messages already while it is read which of them are answered.
         done: set[int] = set()
         if status.outcomes_from is not None:
-            first, trust = status.outcomes_from, status.trust
-            done.update(answered_offsets(lookup.admin, topics, lookup.log, status.next_offset, first, trust))
+            first, signers = status.outcomes_from, status.signers
+            done.update(
+                answered_offsets(lookup.admin, topics, lookup.log, status.next_offset, first, signers)
+            )
 
         def envelopes() -> Iterator[Envelope]:
             """Yields what waits for the table, one after the other: there may be a hundred thousand."""

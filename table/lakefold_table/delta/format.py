@@ -204,9 +204,9 @@ class DeltaFormat:
         del state
         return lambda entry: sharing_of(proposed(entry))
 
-    def recalling(self, recorded: RecordedVersion) -> RecallingDelta:
+    def replaying(self, recorded: RecordedVersion) -> ReplayingDelta:
         """Returns the format as it judges the entries of a version again."""
-        return RecallingDelta(recorded)
+        return ReplayingDelta(recorded)
 
     def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
         """Returns how two commits of a version differ, line by line."""
@@ -253,8 +253,8 @@ def _latest(recorded: bytes) -> int:
     return 0 if at is None else (at - 1) * 1000
 
 
-class RecallingDelta(DeltaFormat):
-    """The format as it judges the entries of a version again, whose answers are known; see `RecallingFormat`.
+class ReplayingDelta(DeltaFormat):
+    """The format as it judges the entries of a version again, whose answers are known; see `ReplayingFormat`.
 
     A version does not record which sizes of files it saw. An entry that is in the table passed, so its files
     are not checked again: they may have been cleaned up since. For one that was refused the store is asked as
@@ -271,31 +271,31 @@ class RecallingDelta(DeltaFormat):
     def draft(self, state: DeltaState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`, with the answers that were given then."""
         del entries
-        return RecalledDraft(state, self, fetched.contents)
+        return ReplayedDraft(state, self, fetched.contents)
 
 
-class RecalledDraft(DeltaDraft):
+class ReplayedDraft(DeltaDraft):
     """The version in the making, with the answers that were given when it was made first."""
 
     def __init__(
         self,
         state: DeltaState | None,
-        recalling: RecallingDelta,
+        replaying: ReplayingDelta,
         contents: Mapping[str, bytes | None],
     ) -> None:
-        times = {} if state is None else {commit_path(state.version): _latest(recalling.recorded.data)}
+        times = {} if state is None else {commit_path(state.version): _latest(replaying.recorded.data)}
         super().__init__(state, Fetched(contents=contents, times=times))
-        self._recalling = recalling
+        self._replaying = replaying
         self._contents = contents
 
     def add(self, entry: Entry) -> Accepted | Duplicate | Rejected | Invalid | None:
         """Judges the entry on what the fold saw then, as far as that is known."""
         offset = entry.position.offset
-        answer = self._recalling.recorded.answers.get(offset)
+        answer = self._replaying.recorded.answers.get(offset)
         if answer is None or isinstance(answer, Committed | Tagged | Duplicate):
             self._fetched = Fetched(contents=self._contents)
             return super().add(entry)
-        if offset in self._recalling.recorded.given:
+        if offset in self._replaying.recorded.given:
             return answer
         paths = frozenset(proposed(entry).files)
         verdict: Accepted | Duplicate | Rejected | Invalid | None = None
@@ -303,7 +303,7 @@ class RecalledDraft(DeltaDraft):
         for fetched in (
             *(Fetched(neighbours={neighbour}) for neighbour in around),
             Fetched(sizes=dict.fromkeys(paths)),
-            Fetched(sizes=self._recalling.recorded.sizes(paths)),
+            Fetched(sizes=self._replaying.recorded.sizes(paths)),
             Fetched(),
         ):
             self._fetched = replace(fetched, contents=self._contents)
@@ -311,8 +311,8 @@ class RecalledDraft(DeltaDraft):
             if (verdict.shortened() if isinstance(verdict, Invalid) else verdict) == answer:
                 return verdict
             if isinstance(verdict, Accepted):
-                self._recalling.accepted.add(offset)
+                self._replaying.accepted.add(offset)
                 break
         names_a_file = isinstance(answer, Invalid) and any(path in answer.message for path in paths)
-        (self._recalling.undecided if names_a_file else self._recalling.unlike).add(offset)
+        (self._replaying.undecided if names_a_file else self._replaying.unlike).add(offset)
         return verdict

@@ -54,7 +54,7 @@ from lakefold_table.lance.proposal_footprint import (
     proposed_footprint,
     published_footprint,
 )
-from lakefold_table.lance.recorded_draft import Recall
+from lakefold_table.lance.recorded_draft import ReplayInputs
 from lakefold_table.lance.refs.files import REFS
 from lakefold_table.lance.state import LanceState, state_of
 from lakefold_table.lance.version_links import keeps_metadata, restored_by, transaction_uuid
@@ -227,28 +227,28 @@ class LanceFormat:
         del state, kept
         return FilesAfter()
 
-    def recalling(self, recorded: RecordedVersion) -> RecallingLance:
+    def replaying(self, recorded: RecordedVersion) -> ReplayingLance:
         """Returns the format as it judges the entries of a version that it made before."""
-        return RecallingLance(recorded)
+        return ReplayingLance(recorded)
 
     def draft(self, state: LanceState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Returns the draft of the version after `state`."""
         return LanceDraft(state, fetched, entries, transaction_file=self.transaction_files)
 
 
-class RecallingLance(LanceFormat):
-    """See `RecallingFormat`."""
+class ReplayingLance(LanceFormat):
+    """See `ReplayingFormat`."""
 
     def __init__(self, recorded: RecordedVersion) -> None:
         super().__init__()
-        self._recall = Recall(recorded, self.decode, self.requirements)
-        self.undecided = self._recall.undecided
-        self.unlike = self._recall.unlike
-        self.accepted = self._recall.accepted
+        self._replay = ReplayInputs(recorded, self.decode, self.requirements)
+        self.undecided = self._replay.undecided
+        self.unlike = self._replay.unlike
+        self.accepted = self._replay.accepted
 
     def draft(self, state: LanceState | None, fetched: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
-        return self._recall.draft(state, fetched, entries)
+        return self._replay.draft(state, fetched, entries)
 
 
 def _transaction_in(files: Files, head: Manifest) -> Transaction | None:

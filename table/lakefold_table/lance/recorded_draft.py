@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 
-class Recall:
-    """What is known of a version that is folded again; see `RecordedVersion` and `RecallingFormat`.
+class ReplayInputs:
+    """What is known of a version that is folded again; see `RecordedVersion` and `ReplayingFormat`.
 
     `decode`: the state that a version's file holds; `requirements`: as of the format.
     """
@@ -120,13 +120,13 @@ class _Draft(LanceDraft):
 
     def __init__(
         self,
-        recalling: Recall,
+        replaying: ReplayInputs,
         state: LanceState | None,
         fetched: Fetched,
         seen: _Seen,
     ) -> None:
-        super().__init__(state, fetched, transaction_file=recalling.names_transaction_file)
-        self._recalling, self._before, self._seen = recalling, state, seen
+        super().__init__(state, fetched, transaction_file=replaying.names_transaction_file)
+        self._replaying, self._before, self._seen = replaying, state, seen
 
     def _may_join(self, entry: Entry) -> bool:
         """Returns whether an entry shares the version: those recorded in one version were folded together."""
@@ -136,20 +136,20 @@ class _Draft(LanceDraft):
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """Judges the entry as the fold does, by what is known of the files that the fold has seen."""
         offset = entry.position.offset
-        answer = self._recalling.answers.get(offset)
+        answer = self._replaying.answers.get(offset)
         if answer is None or isinstance(answer, Committed | Tagged | Duplicate):
             self._see(self._stored_sizes(entry))
             return super().add(self._with_stored_indices(entry))
-        if offset in self._recalling.given:
+        if offset in self._replaying.given:
             return answer
         whole = proposal_of(entry).whole()
         return self._refused(replace(entry, envelope=whole.envelope, proposal=whole), answer)
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
-        needs = self._recalling.requirements(self._before, [entry])
+        needs = self._replaying.requirements(self._before, [entry])
         variants: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
-            variants = [dict.fromkeys(needs.sizes), self._recalling.sizes_now(needs.sizes), {}]
+            variants = [dict.fromkeys(needs.sizes), self._replaying.sizes_now(needs.sizes), {}]
         paths = (*needs.bases, *needs.neighbours)
         named = [path for path in paths if isinstance(answer, Invalid) and path in answer.message]
         verdict: Accepted | Rejected | Invalid | None = answer
@@ -159,13 +159,13 @@ class _Draft(LanceDraft):
             if (verdict.shortened() if isinstance(verdict, Invalid) else verdict) == answer:
                 return verdict
             if isinstance(verdict, Accepted):
-                self._recalling.accepted.add(entry.position.offset)
+                self._replaying.accepted.add(entry.position.offset)
                 break
         names_a_file = isinstance(answer, Invalid) and any(
             path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
         )
         reads_more = bool(needs.contents or needs.states or paths) and isinstance(answer, Invalid)
-        differing = self._recalling.undecided if names_a_file or reads_more else self._recalling.unlike
+        differing = self._replaying.undecided if names_a_file or reads_more else self._replaying.unlike
         differing.add(entry.position.offset)
         return verdict
 
@@ -176,13 +176,13 @@ class _Draft(LanceDraft):
             return {}
         packed = proposal.packed
         if packed is not None and 0 in packed.sizes:
-            stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
+            stored, paths = self._replaying.sizes_in_version, chain.from_iterable(packed.paths())
             sizes = [size or stored.get(path, 0) for size, path in zip(packed.sizes, paths, strict=True)]
             self._seen.listed[entry.position] = array("q", sizes)
-        unknown_sizes = self._recalling.requirements(self._before, [entry]).unknown_sizes
+        unknown_sizes = self._replaying.requirements(self._before, [entry]).unknown_sizes
         if not unknown_sizes:
             return {}
-        stored = self._recalling.sizes_in_version
+        stored = self._replaying.sizes_in_version
         return {path: size for path in unknown_sizes if (size := stored.get(path))}
 
     def _with_stored_indices(self, entry: Entry) -> Entry:
@@ -192,7 +192,7 @@ class _Draft(LanceDraft):
         envelope = type(entry.envelope)()
         envelope.CopyFrom(entry.envelope)
         for index in envelope.lance.create_index.new_indices:
-            stored = self._recalling.indices_in_version.get(index.uuid.uuid)
+            stored = self._replaying.indices_in_version.get(index.uuid.uuid)
             if stored is None:
                 continue
             if not index.files:

@@ -28,7 +28,7 @@ LOG = structlog.get_logger("lakefold.log")
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class AcceptedSigners:
     """Whose outcomes count: those that `key` signed (None: all), and a callback for the others.
 
     `passed_over` is called with their number, and with True if they were not outcomes at all.
@@ -38,14 +38,14 @@ class Trust:
     passed_over: Callable[[int, bool], None] | None = None
 
 
-EVERYBODY: Final = Trust()
+EVERYBODY: Final = AcceptedSigners()
 
 
 class ForeignOutcomes:
     """Messages that no committer wrote among the outcomes: counted, and logged in one line."""
 
-    def __init__(self, where: str, trust: Trust = EVERYBODY, since: int = 0) -> None:
-        self._where, self._trust, self._since = where, trust, since
+    def __init__(self, where: str, signers: AcceptedSigners = EVERYBODY, since: int = 0) -> None:
+        self._where, self._signers, self._since = where, signers, since
         self._counts = {True: 0, False: 0}
         self._first = -1
 
@@ -54,7 +54,7 @@ class ForeignOutcomes:
 
         Raises `DamagedError` if it counts, but needs a newer release to be read.
         """
-        key, since = self._trust.key, self._since
+        key, since = self._signers.key, self._since
         if key is not None and not key.proves(message.offset, message.value, message.headers, since=since):
             self._pass_over(message, is_unreadable=False)
             return None
@@ -84,8 +84,8 @@ class ForeignOutcomes:
             hint="a program that is no committer writes to this topic: revoke its right to write",
         )
         for is_unreadable, number in self._counts.items():
-            if number and self._trust.passed_over is not None:
-                self._trust.passed_over(number, is_unreadable)
+            if number and self._signers.passed_over is not None:
+                self._signers.passed_over(number, is_unreadable)
 
     def _pass_over(self, message: Message, *, is_unreadable: bool) -> None:
         self._counts[is_unreadable] += 1
