@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import pyarrow as pa
 
-from lakefold_reader.format.changes import Weight
-from lakefold_reader.format.snapshots import Traffic
+from lakefold_reader.format.changes import ReadCost
+from lakefold_reader.format.snapshots import VersionCounts
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import VersionSummary
 from lakefold_table.marks.record import TABLE_ID, is_own
@@ -82,9 +82,9 @@ class ToyChange:
         return len(self.content.added)
 
     @property
-    def weight(self) -> Weight:
-        """See `VersionChange.weight`."""
-        return Weight(self.rows, 8 * self.rows)
+    def cost(self) -> ReadCost:
+        """See `VersionChange.cost`."""
+        return ReadCost(self.rows, 8 * self.rows)
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `VersionChange.inserted`."""
@@ -167,11 +167,11 @@ class ToyReader:
             content = ToyContent(_rows_at(source, summary.version), 0)
         return ToyChange(content, cast("ToySchema", schema))
 
-    def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
-        """See `ReaderFormat.traffic`."""
+    def counts(self, source: Source, summary: VersionSummary, record: Record | None) -> VersionCounts:
+        """See `ReaderFormat.counts`."""
         del source, record
         content = cast("ToyContent", summary.content)
-        return Traffic(len(content.added), content.removed, 1, 0)
+        return VersionCounts(len(content.added), content.removed, 1, 0)
 
     def open(self, source: Source, version: int) -> NoReturn:
         """See `ReaderFormat.open`."""

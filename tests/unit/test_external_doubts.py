@@ -243,7 +243,7 @@ def test_a_lost_answer_beside_a_finished_version_of_another_size_is_a_lost_race(
 def test_the_same_put_again_finishes_what_the_first_one_committed(kept: Kept) -> None:
     storage, path = kept.open(), kept.scheme.path(1)
     kept.objects.faults.plan(Refuse(suffix=FINAL))
-    with pytest.raises(DoubtfulPutError, match="is committed, but was not finished"):
+    with pytest.raises(DoubtfulPutError, match="is committed, but was not finalized"):
         storage.put_if_absent(path, [b"one"])
     assert storage.put_if_absent(path, [b"one"]) is Put.EXISTS
     check_whole(kept, b"one")

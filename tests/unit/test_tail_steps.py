@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.format.changes import NOTHING, Weight
-from lakefold_reader.lance.changed_rows import weight_of
+from lakefold_reader.format.changes import NOTHING, ReadCost
+from lakefold_reader.lance.changed_rows import cost_of
 from lakefold_reader.lance.versions import read_state, transaction_of
 from lakefold_reader.opening import source_on
 from lakefold_reader.tail.change import LONGEST, StepLimits
@@ -138,14 +138,14 @@ def test_an_error_comes_after_the_changes_before_it(table: Folded) -> None:
 
 
 def test_rows_that_a_committer_notes_as_deleted_count(source: Source) -> None:
-    assert weight_of(None) == NOTHING
+    assert cost_of(None) == NOTHING
     step = tail_of(source, 1).step(max_versions=1)[0]
     assert step.rows == 1
     transaction = fragments_only("memory://x/t", 2).lance
-    assert weight_of(transaction, deleted=5) == Weight(7, 2000)
+    assert cost_of(transaction, deleted=5) == ReadCost(7, 2000)
     transaction.append.fragments[0].physical_rows = 10
     transaction.append.fragments[0].deletion_file.num_deleted_rows = 4
-    assert weight_of(transaction) == Weight(7, 2000)
+    assert cost_of(transaction) == ReadCost(7, 2000)
 
 
 @pytest.mark.parametrize("name", ["max_versions", "max_rows", "max_bytes"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.view import View
 
 
-class Piece(Protocol):
+class PendingAppend(Protocol):
     """An append that waits: its number of rows, its size in bytes, and when it came, in seconds."""
 
     @property
@@ -36,7 +36,7 @@ class Piece(Protocol):
         """The columns of the append. Only appends with equal columns share a batch."""
 
 
-P = TypeVar("P", bound=Piece)
+P = TypeVar("P", bound=PendingAppend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class Batching(Generic[P]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, piece: P) -> None:
+    def add(self, append: P) -> None:
         """Adds an append after the others."""
-        if self._waiting and self._waiting[-1].shape != piece.shape:
+        if self._waiting and self._waiting[-1].shape != append.shape:
             self._column_changes += 1
-        self._waiting.append(piece)
-        self._rows += piece.rows
-        self._size += piece.size
+        self._waiting.append(append)
+        self._rows += append.rows
+        self._size += append.size
 
     def due_at(self) -> float | None:
         """Returns when the first batch is due at the latest; None if nothing waits.
@@ -102,12 +102,14 @@ class Batching(Generic[P]):
         batch: list[P] = []
         rows = size = 0
         while self._waiting:
-            piece = self._waiting[0]
-            fits = rows + piece.rows <= self._limits.max_rows and size + piece.size <= self._limits.max_bytes
-            if batch and not (fits and piece.shape == batch[0].shape):
+            append = self._waiting[0]
+            fits = (
+                rows + append.rows <= self._limits.max_rows and size + append.size <= self._limits.max_bytes
+            )
+            if batch and not (fits and append.shape == batch[0].shape):
                 break
             batch.append(self._waiting.popleft())
-            rows, size = rows + piece.rows, size + piece.size
+            rows, size = rows + append.rows, size + append.size
         if self._waiting and self._waiting[0].shape != batch[-1].shape:
             self._column_changes -= 1
         self._rows -= rows

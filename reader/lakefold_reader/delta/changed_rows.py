@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, count_of, exact_offsets
 from lakefold_reader.delta.feed.plan import content_parts, parts_of
 from lakefold_reader.delta.versions import content_of, metadata_at
-from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, UnknownChangeError, Weight
+from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, ReadCost, UnknownChangeError
 from lakefold_table.errors import LakefoldError
 from lakefold_table.marks.record import decode_record
 
@@ -51,15 +51,15 @@ class ChangedFiles:
         return None if None in counts else sum(count or 0 for count in counts)
 
     @property
-    def weight(self) -> Weight:
+    def cost(self) -> ReadCost:
         """The rows and bytes of the files that the version added, and the rows that it deleted."""
         if self._whole:
-            return sum((part.weight for part in self._inserts), start=NOTHING)
+            return sum((part.cost for part in self._inserts), start=NOTHING)
         changes = self._changes
         deleted = count_of(changes.removed) or 0
         gone = sum(rows.rows or 0 for rows in changes.deleted)
         size = sum(file.size for file in changes.added) + sum(file.size for file in changes.change_files)
-        return Weight((count_of(changes.added) or 0) + deleted + gone, size)
+        return ReadCost((count_of(changes.added) or 0) + deleted + gone, size)
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `Change.inserted`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.delta.versions import content_of, not_built, read_state, read_summary
-from lakefold_reader.format.snapshots import Cleaned, Traffic
+from lakefold_reader.format.snapshots import Cleaned, VersionCounts
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.log_segment.names import FOLDER, detect
@@ -69,7 +69,7 @@ class DeltaReader:
 
         return ChangedFiles(source, summary, cast("DeltaSchema", schema), whole=whole)
 
-    def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
+    def counts(self, source: Source, summary: VersionSummary, record: Record | None) -> VersionCounts:
         """Returns the rows and files by the version's actions; None for rows that no statistics count.
 
         Of rows that a committer's answers count, those that were written again as they were are neither.
@@ -82,7 +82,7 @@ class DeltaReader:
         if record is not None and summary.own and any(each.data_change for each in removes):
             answers = record.committed.values()
             rows = sum(each.rows_added for each in answers), sum(each.rows_deleted for each in answers)
-        return Traffic(*rows, len(adds), len(removes))
+        return VersionCounts(*rows, len(adds), len(removes))
 
     def open(self, source: Source, version: int) -> OpenedDelta:
         """See `ReaderFormat.open`."""

@@ -88,14 +88,14 @@ class UnknownChangeError(InvalidError):
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class ReadCost:
     """What a version counts for in the limits of a step: rows to read, and bytes of data files."""
 
     rows: int
     bytes: int
 
-    def __add__(self, other: Weight) -> Weight:
-        return Weight(self.rows + other.rows, self.bytes + other.bytes)
+    def __add__(self, other: ReadCost) -> ReadCost:
+        return ReadCost(self.rows + other.rows, self.bytes + other.bytes)
 
 
-NOTHING: Final = Weight(0, 0)
+NOTHING: Final = ReadCost(0, 0)

@@ -101,7 +101,7 @@ class RowRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class VersionCounts:
     """The rows and files that a version added and removed. None: not known."""
 
     rows_in: int | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.format.changes import ChangeType, Misfits, Rewritten, Weight
+    from lakefold_reader.format.changes import ChangeType, Misfits, ReadCost, Rewritten
     from lakefold_reader.format.snapshots import (
         Cleaned,
         Feature,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         NamedEvidence,
         Root,
         RowRange,
-        Traffic,
+        VersionCounts,
     )
     from lakefold_table.entry import Conflict
     from lakefold_table.format import State, VersionSummary
@@ -161,7 +161,7 @@ class VersionChange(Protocol):
         """How many rows were inserted. Returns None if that is not known without reading data."""
 
     @property
-    def weight(self) -> Weight:
+    def cost(self) -> ReadCost:
         """The rows and bytes that the version counts for in the limits of a step."""
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
@@ -195,7 +195,7 @@ class ChangePart(ABC):
 
     @property
     @abstractmethod
-    def weight(self) -> Weight:
+    def cost(self) -> ReadCost:
         """The number of rows, and about how many bytes of data files they take."""
 
 
@@ -360,7 +360,7 @@ class ReaderFormat(Protocol):
     ) -> VersionChange:
         """Returns what a version did. `whole`: its whole content counts as inserted."""
 
-    def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
+    def counts(self, source: Source, summary: VersionSummary, record: Record | None) -> VersionCounts:
         """Returns how many rows and files a version added and removed.
 
         `record`: what its committer recorded.

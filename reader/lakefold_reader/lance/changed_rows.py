@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, UnknownChangeError, Weight
+from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, ReadCost, UnknownChangeError
 from lakefold_reader.lance.effect import Effect, effect_of
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.plan import plan_version
@@ -59,17 +59,17 @@ class ChangedRows:
         return state.rows if state.fragments.counts_rows else None
 
     @property
-    def weight(self) -> Weight:
+    def cost(self) -> ReadCost:
         """The rows and bytes of the fragments that the version added, and the rows that it deleted.
 
         Deleted rows count if a committer recorded them.
         """
         if self._whole:
-            return weight_of_fragments(read_state(self._source, self._summary.version).fragments)
+            return cost_of_fragments(read_state(self._source, self._summary.version).fragments)
         summary = self._summary
         record = decode_record(summary.properties, self._source.uri) if summary.own else None
         deleted = 0 if record is None else sum(answer.rows_deleted for answer in record.committed.values())
-        return weight_of(transaction_of(summary), deleted)
+        return cost_of(transaction_of(summary), deleted)
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `Change.inserted`."""
@@ -209,7 +209,7 @@ class ChangedRows:
         return {first_file(fragment): fragment.id for fragment in fragments if fragment.files}
 
 
-def weight_of(transaction: Transaction | None, deleted: int = 0) -> Weight:
+def cost_of(transaction: Transaction | None, deleted: int = 0) -> ReadCost:
     """Returns what a version of this transaction counts for.
 
     `deleted`: the rows that it is known to have deleted.
@@ -218,13 +218,13 @@ def weight_of(transaction: Transaction | None, deleted: int = 0) -> Weight:
     """
     if transaction is None:
         return NOTHING
-    return weight_of_fragments(added_fragments(transaction)) + Weight(deleted, 0)
+    return cost_of_fragments(added_fragments(transaction)) + ReadCost(deleted, 0)
 
 
-def weight_of_fragments(fragments: Iterable[DataFragment]) -> Weight:
+def cost_of_fragments(fragments: Iterable[DataFragment]) -> ReadCost:
     """Returns the number of live rows of these fragments, and the bytes of their files."""
     rows = size = 0
     for fragment in fragments:
         rows += max(0, fragment.physical_rows - fragment.deletion_file.num_deleted_rows)
         size += sum(file.file_size_bytes for file in fragment.files)
-    return Weight(rows, size)
+    return ReadCost(rows, size)

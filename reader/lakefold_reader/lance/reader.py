@@ -12,8 +12,8 @@ from lakefold_reader.lance.fragments import FragmentUnit
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.columns import TableSchema, schema_in
 from lakefold_reader.lance.scan.sound_indices import may_hide_rows
+from lakefold_reader.lance.snapshot.counts import counts_of
 from lakefold_reader.lance.snapshot.snapshot import LanceSnapshot
-from lakefold_reader.lance.snapshot.traffic import traffic_of
 from lakefold_reader.lance.versions import head_of, read_state, read_summary
 from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
@@ -42,7 +42,7 @@ class LanceReader:
     detect = staticmethod(detect)
     summary = staticmethod(read_summary)
     schema = staticmethod(schema_in)
-    traffic = staticmethod(traffic_of)
+    counts = staticmethod(counts_of)
     check_branch_name = staticmethod(check_branch_name)
 
     def change(self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool) -> ChangedRows:

@@ -124,16 +124,16 @@ def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[Hi
 
 def _row(source: Source, summary: VersionSummary) -> HistoryRow:
     record = decode_record(summary.properties, source.uri) if summary.own else None
-    traffic = source.format.traffic(source, summary, record)
+    counts = source.format.counts(source, summary, record)
     plain = HistoryRow(
         summary.version,
         time_of(summary.time_us),
         summary.operation,
         summary.own,
-        traffic.rows_in,
-        traffic.rows_out,
-        traffic.files_in,
-        traffic.files_out,
+        counts.rows_in,
+        counts.rows_out,
+        counts.files_in,
+        counts.files_out,
         format=source.format.name,
         properties={name: text for name, text in summary.properties.items() if not name.startswith(PREFIX)},
     )

@@ -77,4 +77,4 @@ def content(source: Source, version: int, to: int) -> list[ChangePart]:
 
 def tasks(parts: Sequence[ChangePart], cut: Cut) -> list[Task]:
     """Returns the parts in their order, with neighbours in one task."""
-    return grouped(parts, lambda part: part.weight.bytes, cut)
+    return grouped(parts, lambda part: part.cost.bytes, cut)

@@ -162,8 +162,8 @@ class Stream:
         parts = self._content_of(start.cursor)
         rows = size = 0
         for number in range(read, len(parts)):
-            weight = parts[number].weight
-            rows, size = rows + weight.rows, size + weight.bytes
+            cost = parts[number].cost
+            rows, size = rows + cost.rows, size + cost.bytes
             beyond = (limit.rows is not None and rows > limit.rows) or (
                 limit.bytes is not None and size > limit.bytes
             )

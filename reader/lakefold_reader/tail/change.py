@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.format.changes import Misfits, Weight, misfits_of
+from lakefold_reader.format.changes import Misfits, ReadCost, misfits_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.record import Record, decode_record, position_at
 from lakefold_table.whole_numbers import integer
@@ -53,15 +53,15 @@ class StepLimits:
 
     @property
     def weighs(self) -> bool:
-        """Whether rows or bytes are limited, so that the weight of each version is needed."""
+        """Whether rows or bytes are limited, so that the cost of each version is needed."""
         return self.max_rows is not None or self.max_bytes is not None
 
-    def admit(self, versions: int, weight: Weight) -> bool:
-        """Returns whether this many versions with this weight in all are within the limits."""
+    def admit(self, versions: int, cost: ReadCost) -> bool:
+        """Returns whether this many versions with this cost in all are within the limits."""
         return (
             versions <= min(LONGEST, self.max_versions or LONGEST)
-            and (self.max_rows is None or weight.rows <= self.max_rows)
-            and (self.max_bytes is None or weight.bytes <= self.max_bytes)
+            and (self.max_rows is None or cost.rows <= self.max_rows)
+            and (self.max_bytes is None or cost.bytes <= self.max_bytes)
         )
 
 
@@ -174,9 +174,9 @@ class Change:
         return self._schema
 
     @property
-    def weight(self) -> Weight:
-        """The weight of the change in the limits of a step."""
-        return self._effect.weight
+    def cost(self) -> ReadCost:
+        """The cost of the change in the limits of a step."""
+        return self._effect.cost
 
     def batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """Returns what `inserted` does, batch by batch."""

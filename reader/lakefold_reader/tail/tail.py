@@ -315,19 +315,19 @@ class Tail(Closing, Iterator[Change]):
 
     def _gather(self, limits: StepLimits, timeout: float | None) -> int:
         """Reads until the next step is complete. Returns how many of the waiting changes it takes."""
-        count, weight = 0, NOTHING
+        count, cost = 0, NOTHING
         self._known_end = -1
-        while not count or limits.admit(count + 1, weight):
+        while not count or limits.admit(count + 1, cost):
             if count == len(self._waiting) and not self._has_more(timeout if not count else 0.0):
                 break
             if limits.weighs:
                 try:
-                    weight += self._waiting[count].weight
+                    cost += self._waiting[count].cost
                 except LakefoldError:
                     if not count:
                         raise
                     break
-            if count and not limits.admit(count + 1, weight):
+            if count and not limits.admit(count + 1, cost):
                 break
             count += 1
         return count

@@ -34,7 +34,7 @@ class ManifestRecord:
 
     @property
     def is_final(self) -> bool:
-        """Whether the manifest has its final name; otherwise the version is still to be finished."""
+        """Whether the manifest has its final name; otherwise the version is still to be finalized."""
         return self.path.endswith(MANIFESTS.suffix)
 
 

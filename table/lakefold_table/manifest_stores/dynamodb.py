@@ -1,7 +1,7 @@
 """The external manifest store of `s3+ddb://`: items of a DynamoDB table, as Lance clients keep them.
 
 An item is a version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (Lance fact 12.3),
-so that each client can read and finish the other's versions. The DynamoDB table is created by its operator,
+so that each client can read and finalize the other's versions. The DynamoDB table is created by its operator,
 never here: its keys, its cost and who may write to it are the operator's decisions.
 """
 

@@ -1,14 +1,14 @@
 """Versions that are committed in another store: a manifest store records the manifest of each version.
 
 For object stores without a conditional put. The order of steps is that of Lance clients (Lance fact 12.2), so
-that either client can finish what the other left, wherever it stopped:
+that either client can finalize what the other left, wherever it stopped:
 
 1. put the manifest under a name that no other writer uses, `NAME.manifest-UUID`; 2. record that name for the
 version in the manifest store, unless the version is recorded: *the commit point*; 3. put the same bytes as
 `NAME.manifest`, where clients read that don't know the manifest store; 4. record `NAME.manifest` instead of
 the first name; 5. remove the object with the first name.
 
-From step 2 on the version exists, and any client that finds it before step 4 finishes it
+From step 2 on the version exists, and any client that finds it before step 4 finalizes it
 (`staged_manifests`). If the manifest store has no record of a version, its plain object counts: the table may
 have been kept without a manifest store before.
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord, ManifestStore
-from lakefold_table.manifest_stores.staged_manifests import IncompleteUploads, VersionFinisher, VersionPaths
+from lakefold_table.manifest_stores.staged_manifests import IncompleteUploads, VersionFinalizer, VersionPaths
 from lakefold_table.storage.base import (
     BeginsPuts,
     DoubtfulPutError,
@@ -70,7 +70,7 @@ class ExternalManifests:
         self._objects = objects
         self._manifests = manifests
         self._new_id = new_id
-        self._finisher = VersionFinisher(base, objects, manifests)
+        self._finalizer = VersionFinalizer(base, objects, manifests)
         self._left = IncompleteUploads()
 
     @property
@@ -97,7 +97,7 @@ class ExternalManifests:
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """See `Storage.sizes`."""
         sizes = self._objects.sizes(paths)
-        missing = [path for path, size in sizes.items() if size is None and self._finisher.slot(path)]
+        missing = [path for path, size in sizes.items() if size is None and self._finalizer.slot(path)]
         return {**sizes, **{path: self.size(path) for path in missing}}
 
     def stored_at(self, path: str) -> int | None:
@@ -107,7 +107,7 @@ class ExternalManifests:
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`; a version by the five steps above."""
         check_new_path(path)
-        slot = self._finisher.slot(path)
+        slot = self._finalizer.slot(path)
         if slot is None:
             return self._objects.put_if_absent(path, buffers)
         self._finish_before(slot)
@@ -121,23 +121,23 @@ class ExternalManifests:
             self._left.keep(slot, staged)
             raise
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
-        recorded = ManifestRecord(slot.version, self._finisher.from_bucket(staged), size)
+        recorded = ManifestRecord(slot.version, self._finalizer.from_bucket(staged), size)
         if not self._committed(slot, staged, recorded):
             self._discard(slot, staged)
             return Put.EXISTS
         try:
             self._objects.put(path, buffers)
-            self._finisher.record_final(slot, recorded)
+            self._finalizer.record_final(slot, recorded)
         except LakefoldError as error:
             self._left.keep(slot, staged)
-            raise DoubtfulPutError(f"{path} is committed, but was not finished: {error}") from error
+            raise DoubtfulPutError(f"{path} is committed, but was not finalized: {error}") from error
         self._left.drop(slot, staged)
-        self._left.finished(slot)
+        self._left.finalized(slot)
         return Put.STORED
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
         """See `PutsTogether`; in sequence for versions, and if the objects' store can't do better."""
-        versions = any(self._finisher.slot(path) is not None for path, _ in objects)
+        versions = any(self._finalizer.slot(path) is not None for path, _ in objects)
         if isinstance(self._objects, PutsTogether) and not versions:
             return self._objects.put_together(objects)
         return [put_or_exists(self, path, buffers) for path, buffers in objects]
@@ -145,14 +145,14 @@ class ExternalManifests:
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`. Raises `InvalidError` for a version, which never changes."""
         check_new_path(path)
-        if self._finisher.slot(path) is not None:
+        if self._finalizer.slot(path) is not None:
             hint = "put the next version"
             raise InvalidError("a version is put once", where=path, hint=hint)
         self._objects.put(path, buffers)
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
         """See `BeginsPuts`; done at once if the objects' store can't begin a put."""
-        if isinstance(self._objects, BeginsPuts) and self._finisher.slot(path) is None:
+        if isinstance(self._objects, BeginsPuts) and self._finalizer.slot(path) is None:
             return self._objects.begin_put(path, buffers)
         self.put(path, buffers)
         return _done
@@ -171,12 +171,12 @@ class ExternalManifests:
         return True
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """See `Storage.list`; versions that are committed and not finished are finished first."""
+        """See `Storage.list`; versions that are committed and not finalized are finalized first."""
         self._finish_in(prefix)
         return self._objects.list(prefix)
 
     def names(self, prefix: str) -> Sequence[str]:
-        """See `Storage.names`; versions that are committed and not finished are finished first."""
+        """See `Storage.names`; versions that are committed and not finalized are finalized first."""
         self._finish_in(prefix)
         return self._objects.names(prefix)
 
@@ -190,7 +190,7 @@ class ExternalManifests:
         return isinstance(self._objects, ListsInOrder) and self._objects.lists_in_order
 
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
-        """See `ListsInOrder`; versions that are committed and not finished are finished first."""
+        """See `ListsInOrder`; versions that are committed and not finalized are finalized first."""
         self._finish_in(prefix)
         if isinstance(self._objects, ListsInOrder):
             return self._objects.first_names(prefix, count)
@@ -213,9 +213,9 @@ class ExternalManifests:
         return self._objects.everything()
 
     def forget_versions(self) -> None:
-        """See `RecordsElsewhere`; versions that are committed and not finished are finished first."""
+        """See `RecordsElsewhere`; versions that are committed and not finalized are finalized first."""
         self._finish_in(MANIFESTS.folder)
-        self._manifests.forget(self._finisher.from_bucket("").rstrip("/"))
+        self._manifests.forget(self._finalizer.from_bucket("").rstrip("/"))
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """See `Storage.make_durable`."""
@@ -240,32 +240,32 @@ class ExternalManifests:
         return ask() if value is None and self._completed(path) else value
 
     def _completed(self, path: str) -> bool:
-        """Returns whether this is a version that the manifest store knows. If so, it is finished."""
-        slot = self._finisher.slot(path)
+        """Returns whether this is a version that the manifest store knows. If so, it is finalized."""
+        slot = self._finalizer.slot(path)
         recorded = None if slot is None else self._manifests.get(slot.base, slot.version)
         if slot is None or recorded is None:
             return False
         if not recorded.is_final:
-            self._finisher.finish(slot.base, recorded)
+            self._finalizer.finalize(slot.base, recorded)
         return True
 
     def _finish_in(self, prefix: str) -> None:
-        """Finishes the newest versions of a folder, down to the first that is finished.
+        """Finalizes the newest versions of a folder, down to the first that is finalized.
 
-        All older versions are finished too: every client finishes the version before its own.
+        All older versions are finalized too: every client finalizes the version before its own.
         """
-        base = self._finisher.base_of(check_folder(prefix))
+        base = self._finalizer.base_of(check_folder(prefix))
         if base is not None:
             for recorded in takewhile(lambda version: not version.is_final, self._manifests.newest(base)):
-                self._finisher.finish(base, recorded)
+                self._finalizer.finalize(base, recorded)
 
     def _finish_before(self, slot: VersionPaths) -> None:
-        """Finishes the version before this version, and removes what attempts of this process left."""
+        """Finalizes the version before this version, and removes what attempts of this process left."""
         in_order = 1 < slot.version < MANIFESTS.first_detached
         if in_order and not self._left.follows_finished(slot):
             before = self._manifests.get(slot.base, slot.version - 1)
             if before is not None and not before.is_final:
-                self._finisher.finish(slot.base, before)
+                self._finalizer.finalize(slot.base, before)
         for (base, version), staged in self._left.all():
             recorded = self._manifests.get(base, version)
             if recorded is None:
@@ -273,7 +273,7 @@ class ExternalManifests:
                 # exist.
                 continue
             if not recorded.is_final:
-                self._finisher.finish(base, recorded)
+                self._finalizer.finalize(base, recorded)
             for path in staged:
                 self._objects.delete(path)
             self._left.forget(base, version)
@@ -292,7 +292,7 @@ class ExternalManifests:
             except RetryError:
                 raise doubt from None
             if existing is None or (existing.is_final and existing.size == recorded.size):
-                # It may still arrive; or another client has finished it, or that is another version of the
+                # It may still arrive; or another client has finalized it, or that is another version of the
                 # same size.
                 raise
             return existing.path == recorded.path

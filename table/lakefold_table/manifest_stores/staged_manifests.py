@@ -1,4 +1,4 @@
-"""Finishes versions that are committed but don't have their final name yet.
+"""Finalizes versions that are committed but don't have their final name yet.
 
 The manifest of such a version has a name that no other writer uses, and the manifest store names it.
 Finishing means to put the same bytes under the final name, to record that name, and to remove the first
@@ -33,8 +33,8 @@ class VersionPaths:
     version: int
 
 
-class VersionFinisher:
-    """Finishes versions of the table at `base`, and of its branches, whose objects are in `objects`."""
+class VersionFinalizer:
+    """Finalizes versions of the table at `base`, and of its branches, whose objects are in `objects`."""
 
     def __init__(self, base: str, objects: Storage, manifests: ManifestStore) -> None:
         self._base = base
@@ -57,11 +57,11 @@ class VersionFinisher:
         """Returns the path from the bucket's root on."""
         return f"{self._base}/{path}"
 
-    def finish(self, base: str, recorded: ManifestRecord) -> None:
+    def finalize(self, base: str, recorded: ManifestRecord) -> None:
         """Gives a committed version its final name.
 
         Raises `DamagedError` if its manifest is gone or isn't what was recorded, `RetryError` if these
-        credentials may not do it: the client that put the version may be about to finish it.
+        credentials may not do it: the client that put the version may be about to finalize it.
         """
         slot, staged = self._paths(base, recorded)
         try:
@@ -155,7 +155,7 @@ class IncompleteUploads:
         with self._lock:
             self._staged.pop((base, version), None)
 
-    def finished(self, slot: VersionPaths) -> None:
+    def finalized(self, slot: VersionPaths) -> None:
         """Remembers that a version needs no finishing."""
         with self._lock:
             self._finished[slot.base] = slot.version

@@ -9,7 +9,7 @@ from lakefold_reader.delta.data_files import live_rows
 from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, last_offset, offsets_of
 from lakefold_reader.delta.feed.unchanged_rows import rewrites
 from lakefold_reader.delta.versions import content_of, read_state
-from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError, Weight
+from lakefold_reader.format.changes import ChangeType, ReadCost, Rewritten, RewrittenError
 from lakefold_reader.format.source import ChangePart
 from lakefold_reader.versions.late_versions import expired_late, is_late
 from lakefold_reader.versions.ranges import expired
@@ -50,10 +50,10 @@ class FilePart(ChangePart):
     rewrite: Rewrite | None = None
 
     @property
-    def weight(self) -> Weight:
+    def cost(self) -> ReadCost:
         """How many rows they are, and the bytes of the data file; all of its rows if that is not known."""
         counted = self.rows.rows
-        return Weight(self.rows.size // ROW_BYTES if counted is None else counted, self.rows.size)
+        return ReadCost(self.rows.size // ROW_BYTES if counted is None else counted, self.rows.size)
 
 
 def summaries_between(source: Source, after: int, to: int) -> Iterator[VersionSummary]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.format.changes import Weight
+from lakefold_reader.format.changes import ReadCost
 from lakefold_reader.format.source import ChangePart
 from lakefold_reader.lance.fragments import ROW_BYTES, bytes_of
 
@@ -33,9 +33,9 @@ class FragmentPart(ChangePart):
     followed: Followed
 
     @property
-    def weight(self) -> Weight:
+    def cost(self) -> ReadCost:
         """How many rows they are, and their share of the bytes of the fragment's data files."""
         fragment = DataFragment.FromString(self.fragment)
         stored = fragment.physical_rows
         rows = stored if self.rows is None else self.rows
-        return Weight(rows, bytes_of(fragment) * rows // stored if stored else rows * ROW_BYTES)
+        return ReadCost(rows, bytes_of(fragment) * rows // stored if stored else rows * ROW_BYTES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_reader.format.snapshots import Traffic
+from lakefold_reader.format.snapshots import VersionCounts
 from lakefold_reader.lance.effect import NO_ROWS, effect_of
 from lakefold_reader.lance.feed.sides import unlike
 from lakefold_reader.lance.fragments import counts_rows
@@ -30,40 +30,40 @@ COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDAT
 """For these the outcomes count the rows that were added and removed. For a Restore they count all rows."""
 
 
-def traffic_of(source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
+def counts_of(source: Source, summary: VersionSummary, record: Record | None) -> VersionCounts:
     """Returns the rows and files that a version added and removed. `record`: what its committer recorded."""
     kind = kind_in(summary)
     if kind in NO_ROWS - {Kind.REWRITE}:
-        return Traffic(0, 0, 0, 0)
+        return VersionCounts(0, 0, 0, 0)
     effect = effect_of(summary)
     if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
-        return Traffic(effect.rows, 0, sum(len(fragment.files) for fragment in effect.fragments), 0)
+        return VersionCounts(effect.rows, 0, sum(len(fragment.files) for fragment in effect.fragments), 0)
     try:
         before = Fragments() if kind is Kind.CLONE else read_state(source, summary.version - 1).fragments
         after = read_state(source, summary.version).fragments
     except InvalidError:
-        return _as_recorded(Traffic(), kind, record)
+        return _as_recorded(VersionCounts(), kind, record)
     old, new = unlike(before, after)
     files_before, files_after = _files(old.values()), _files(new.values())
     files = len(files_after - files_before), len(files_before - files_after)
     if not all(counts_rows(fragment) for fragment in (*old.values(), *new.values())):
-        return _as_recorded(Traffic(None, None, *files), kind, record)
-    return Traffic(*_rows_between(old, new, kind), *files)
+        return _as_recorded(VersionCounts(None, None, *files), kind, record)
+    return VersionCounts(*_rows_between(old, new, kind), *files)
 
 
-def _as_recorded(traffic: Traffic, kind: Kind, record: Record | None) -> Traffic:
+def _as_recorded(counts: VersionCounts, kind: Kind, record: Record | None) -> VersionCounts:
     """Returns the rows as the committer's answers count them.
 
     Returns None if a comparison of the fragments would count others.
     """
     if record is None or kind not in COUNTED_ALIKE:
-        return traffic
+        return counts
     committed = record.committed.values()
     rows_in, rows_out = (
         sum(answer.rows_added for answer in committed),
         sum(answer.rows_deleted for answer in committed),
     )
-    return replace(traffic, rows_in=rows_in, rows_out=rows_out)
+    return replace(counts, rows_in=rows_in, rows_out=rows_out)
 
 
 def _rows_between(
