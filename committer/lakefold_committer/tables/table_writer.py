@@ -22,6 +22,7 @@ from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.absent_removals import AbsentRemovals, absent_removals
+from lakefold_committer.tables.files_after import FilesAfterWriter
 from lakefold_committer.tables.late_versions import is_followed, remove_late
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.previews import NOTHING, Previews
@@ -38,14 +39,13 @@ from lakefold_table.errors import (
 )
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
-from lakefold_table.storage.base import Put
 from lakefold_table.versions.lost_answers import Published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat, Fetched, NewFile, Publication
+    from lakefold_table.format import AnyFormat, Fetched, Publication
     from lakefold_table.formats import Formats
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
@@ -129,7 +129,7 @@ class TableWriter:
         self._reopened_at: Position | None = None
         self._reported_below = 0
         self._is_branch_recorded = False
-        self._kept_of_files: object = None
+        self._files_after = FilesAfterWriter()
         self._needs = NeededVersions(versions.storage, roots, storage_options)
         self.late_versions_removed = 0
         self.absent_removals: list[AbsentRemovals] = []
@@ -239,7 +239,7 @@ class TableWriter:
             write_tags_again(self._versions.storage, tags, is_late)
             self._needs.remove_ended(after)
         self._record_branch(after)
-        self._write_files_after(after)
+        self._files_after.write(self._format, self._versions, after)
         return True
 
     def confirm(self, prepared: Prepared) -> GroupResult:
@@ -386,50 +386,6 @@ class TableWriter:
         if branch and not self._is_branch_recorded:
             record_branch(self._versions.storage, branch, self._roots, self._options)
             self._is_branch_recorded = True
-
-    def _write_files_after(self, table: FoldedTable) -> None:
-        """Stores what makes a published version quicker to open, as a checkpoint of Delta.
-
-        Only the last file may replace an older one. It names the others, so it is not stored if another
-        client has stored them, which then stores its own. An error is logged, and changes nothing else.
-        A clean-up may remove shared files at the same time. It sees now that these are needed. What it had
-        removed before is stored again, with another file that needs it; the first one is deleted before that.
-        """
-        if table.state is None:
-            return
-        try:
-            after = self._format.files_after(table.state, self._kept_of_files)
-            if not after.files or not self._store(after.files):
-                return
-            self._kept_of_files = after.kept
-            if after.relies_on and self._versions.storage.size(after.relies_on) is None:
-                self._kept_of_files = None
-                self._versions.storage.delete(after.relying)
-                stored = {file.path for file in after.files[:-1]}
-                again = self._format.files_after(table.state, None).files
-                self._store([file for file in again if file.may_exist or file.path not in stored])
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the version is published, whatever its checkpoint lacks
-            # If the answer of a put was lost, its file may exist. The next checkpoint does not rely on it.
-            LOG.warning("checkpoint not written", table=table.uri, version=table.version, error=str(error))
-
-    def _store(self, files: Sequence[NewFile]) -> bool:
-        """Stores files after a version. Returns whether none was stored by another client."""
-        storage = self._versions.storage
-        existed: list[NewFile] = []
-        for file in files[:-1]:
-            if storage.put_if_absent(file.path, [file.data]) is Put.STORED:
-                continue
-            if not file.may_exist:
-                return False
-            existed.append(file)
-        for file in files[-1:]:
-            storage.put(file.path, [file.data])
-        for file in existed:
-            if storage.size(file.path) is None:
-                storage.put_if_absent(file.path, [file.data])
-        return True
 
     @property
     def _owner(self) -> Owner | None:

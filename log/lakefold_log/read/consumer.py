@@ -113,8 +113,10 @@ class Message:
 
 def _decoded(raw: RawMessage) -> Headers:
     try:
-        headers = _headers_of(raw) or ()
+        headers = _headers_of(raw)
     except (SystemError, UnicodeDecodeError):
+        return ()
+    if not headers:
         return ()
     pairs = headers.items() if isinstance(headers, dict) else headers
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

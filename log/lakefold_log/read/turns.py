@@ -92,7 +92,7 @@ def header_of(message: Headers, *, is_refused: bool) -> bytes:
 
     One that is too long is not repeated. If the proposal is not refused, only its first part is.
     """
-    data = dict(message).get(TURN) or b""
+    data = (message and dict(message).get(TURN)) or b""
     if len(data) > _MOST_BYTES:
         return b""
     return data if is_refused else data[: _HEAD.size]

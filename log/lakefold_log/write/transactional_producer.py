@@ -90,6 +90,7 @@ class Session:
         self._membership = _membership(config, group)
         self._connect()
         self._attempt_s = _FIRST_ATTEMPT_S
+        self._produce = self._producer.produce
         self._call(self._init, "take over")
 
     def begin(self, deadline: float) -> None:
@@ -97,6 +98,8 @@ class Session:
         self._deadline = deadline
         self._topics.clear()
         self._call(lambda _: self._producer.begin_transaction(), "begin")
+        # Each access asks which process this is.
+        self._produce = self._producer.produce
 
     def send(
         self,
@@ -116,9 +119,7 @@ class Session:
             callback = partial(self._on_first, topic, on_delivery)
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition, on_delivery=callback, headers=list(headers)
-                )
+                self._produce(topic, value, key, partition, on_delivery=callback, headers=list(headers))
             except BufferError as caught:
                 if time.monotonic() >= self._deadline:
                     self.usable = False

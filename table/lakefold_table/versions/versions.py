@@ -417,6 +417,17 @@ class Versions:
         copying.finish()
         return self.storage.put_if_absent(publication.path, publication.buffers)
 
+    def is_unchanged(self, version: int) -> bool:
+        """Returns whether the file of this version exists, and begins as the one that was put or read here.
+
+        If not, the table may have been dropped, and another one created at its path.
+        """
+        try:
+            head = self.storage.get_range(self.path(version), 0, HEAD_BYTES)
+        except FileNotFoundError:
+            return False
+        return self._last is None or self._last.version != version or head == self._last.head
+
     def _check_head(self, version: int) -> None:
         """Raises `StopError` if this version doesn't begin as it did when it was read or put here."""
         last = self._last
