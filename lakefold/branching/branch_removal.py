@@ -53,7 +53,7 @@ def remove_files(
     was created. That is checked before each step: then nothing more is removed.
     """
     root, storage = root_of(uri, branch), open_canonical(uri, storage_options)
-    refs = Refs(storage)
+    refs, removals = Refs(storage), VersionRemovals(storage)
     table_format, versions = located(uri, branch, storage_options)
     _check_unneeded(refs, uri, branch)
     newest = _newest(table_format, versions)
@@ -68,7 +68,7 @@ def remove_files(
             if _newest(table_format, versions) != newest:
                 raise _kept_or_again(uri, branch)
 
-        VersionRemovals(storage).check_ended(branch, versions.numbers())
+        removals.check_ended(branch, versions.numbers())
         noted = DroppedBranch(branch, table.marks.table_id, table.version, (by,))
         note_deleted(storage, time.time_ns() // 1000, noted)
         # Once it has no versions, only its own file shows that the rest is to be removed.
@@ -99,6 +99,9 @@ def remove_files(
             return any(_is_in(path, other) for other in others) or (around and not _is_of_table(path))
 
         remove_rest(versions.storage, progress, keeps, check_gone)
+    # A branch that begins under this name has versions of these numbers: none of them is being removed.
+    removals.end(branch, ())
+    removals.remove_holds(branch, table.version)
     check_gone()
     refs.forget_branch(branch)
 
