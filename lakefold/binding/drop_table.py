@@ -15,6 +15,7 @@ import shutil
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,13 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Committed
-from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
+from lakefold_table.errors import (
+    DamagedError,
+    LakefoldError,
+    NotATableError,
+    PreconditionError,
+    RetryError,
+)
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, parse_location
@@ -175,10 +182,11 @@ def remove(
 
     On a local disk its folder is renamed first, in a single step. Then it is verified that the renamed folder
     is the dropped table; if not, it is renamed back. In a bucket the objects are checked before the first
-    version is removed, and again before the first other object is.
+    version is removed, and again before the first other object is. Before each step the note has to say that
+    this run removes them: another run may have ended meanwhile, and another table may be at the path.
 
-    Raises `PreconditionError` if it is another table, if other tables are stored inside its folder, or if a
-    clean-up removes some of its versions.
+    Raises `PreconditionError` if it is another table, if other tables are stored inside its folder, if a
+    clean-up removes some of its versions, or if another run has begun.
     """
     before = known_dropped(uri, storage_options)
     names = [each.branch for each in branches]
@@ -189,13 +197,47 @@ def remove(
     else:
         check_alone(uri, names, storage_options)
         inside = noted_in_bucket(open_storage(uri, storage_options))
-        removing = Dropped(_now_us(), branches, removing=True, inside=inside).after(before)
+        run = uuid.uuid4().hex
+        removing = Dropped(_now_us(), branches, removing=True, run=run, inside=inside).after(before)
         write_dropped(uri, removing, storage_options)
+        begun = before or Dropped(0)
+        try:
+            _check_still_dropped(uri, names, storage_options, continues=begun.removing)
+        except LakefoldError:
+            write_dropped(uri, replace(removing, removing=begun.removing, run=begun.run), storage_options)
+            raise
+        check = partial(_check_same_run, uri, run, storage_options)
         for name in (*filter(None, names), ""):
-            remove_branch(versions_of(uri, name, storage_options))
+            remove_branch(versions_of(uri, name, storage_options), check)
         check_alone(uri, names, storage_options)
-        remove_rest(open_storage(uri, storage_options), progress, INSIDE.__eq__)
+        remove_rest(open_storage(uri, storage_options), progress, INSIDE.__eq__, check)
+        check()
     note(uri, branches, storage_options)
+
+
+def _check_still_dropped(
+    uri: str, names: Iterable[str], storage_options: Mapping[str, str], *, continues: bool
+) -> None:
+    """Raises `PreconditionError` if a branch has versions, and the newest doesn't say that it was dropped."""
+    for name in names:
+        try:
+            table = _opened(uri, name, storage_options)
+        except (DamagedError, NotATableError):
+            # Only a part of the table may be left.
+            if continues:
+                continue
+            raise
+        if table.state is not None and not table.marks.dropped:
+            message = "the table was dropped meanwhile, and another one was created at its path"
+            raise PreconditionError(message, where=uri, hint="look at it before you drop it as well")
+
+
+def _check_same_run(uri: str, run: str, storage_options: Mapping[str, str]) -> None:
+    noted = read_dropped(uri, storage_options)
+    if noted is None or not noted.removing or noted.run != run:
+        message = "the command was run again meanwhile, so this run removes no more"
+        hint = "if files of the table are left, `lakefold drop` removes them"
+        raise PreconditionError(message, where=uri, hint=hint)
 
 
 def _remove_folder(uri: str, branches: tuple[DroppedBranch, ...], before: Dropped | None) -> None:

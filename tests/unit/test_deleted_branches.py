@@ -38,7 +38,6 @@ from lakefold_table.storage import OPENERS
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import DELETED
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.version_removals import VersionRemovals
 from tests import proposals
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
@@ -281,16 +280,6 @@ def test_a_branch_is_created_again_under_its_name() -> None:
     reopened = dev(outcomes)
     assert "answered before" in message(result(reopened, deletion(), 4))
     assert reopened.table.marks.deleted_by is None
-
-
-def test_nothing_of_a_killed_clean_up_counts_for_a_branch_of_the_same_name(store: MemoryStorage) -> None:
-    """It had removed these versions, and died before it withdrew its announcement."""
-    removals, gone = VersionRemovals(store), [50, 51]
-    for branch in ("dev", ""):
-        assert removals.begin(removals.announce(branch, gone), branch, gone)
-    assert isinstance(result(dev(), deletion(), 4), Committed)
-    remove()
-    assert (removals.begun("dev"), removals.begun("")) == (frozenset(), {*gone})
 
 
 def test_a_tag_that_is_set_after_the_deletion_keeps_the_files(store: MemoryStorage) -> None:

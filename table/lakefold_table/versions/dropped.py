@@ -66,9 +66,9 @@ class Dropped:
 
     `time_us`: when the table was dropped (for people). `removing`: files of it may remain. On a local disk
     those files are in the folder `aside`, next to the path. `condemned`: what was moved there is known to be
-    the dropped table. `branches`: those of the table. `inside`: the branches of tables that were in its
-    folder and had been dropped before, by their paths below its root, as their own notes were removed with
-    the folder.
+    the dropped table. `run`: which run of the command removes the files. `branches`: those of the table.
+    `inside`: the branches of tables that were in its folder and had been dropped before, by their paths below
+    its root, as their own notes were removed with the folder.
     """
 
     time_us: int
@@ -76,6 +76,7 @@ class Dropped:
     removing: bool = field(default=False, kw_only=True)
     aside: str = field(default="", kw_only=True)
     condemned: bool = field(default=False, kw_only=True)
+    run: str = field(default="", kw_only=True)
     inside: Mapping[str, tuple[DroppedBranch, ...]] = field(default_factory=dict, kw_only=True)
 
     def covers(self, branch: str, position: Position) -> bool:
@@ -108,6 +109,8 @@ class Dropped:
             content["inside"] = {name: _branches_json(noted) for name, noted in self.inside.items()}
         if self.aside:
             content.update(aside=self.aside, condemned=self.condemned)
+        if self.run:
+            content["run"] = self.run
         return json.dumps(content, indent=1).encode()
 
 
@@ -122,6 +125,7 @@ def decode_dropped(data: bytes, where: str) -> Dropped:
             removing=bool(note["removing"]),
             aside=_folder_name(note.get("aside", "")),
             condemned=bool(note.get("condemned", False)),
+            run=str(note.get("run", "")),
             inside={name: tuple(map(_branch_from, noted)) for name, noted in note.get("inside", {}).items()},
         )
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:

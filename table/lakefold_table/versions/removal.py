@@ -12,6 +12,8 @@ checkpoints are removed before its newest commit, since clients open a table tha
 
 from __future__ import annotations
 
+import math
+import time
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +22,7 @@ from lakefold_table.storage.base import ListsAll, RecordsElsewhere, Storage
 from lakefold_table.storage.concurrently import together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakefold_table.versions.versions import Versions
 
@@ -28,10 +30,38 @@ AT_ONE_TIME: Final = 16
 A_STEP: Final = 1000
 """How many objects are removed before progress is reported."""
 _ROUNDS: Final = 5
+CHECKED_S: Final = 1.0
+"""For so many seconds a check counts. A process that was suspended for longer checks before it goes on."""
 
 
 def unchecked() -> None:
     """Lets a removal go on, whatever is stored now."""
+
+
+class _Removing:
+    """Removes objects in parallel, while `check`, which is called at least each second, raises nothing."""
+
+    def __init__(self, storage: Storage, check: Callable[[], None]) -> None:
+        self._storage, self._check = storage, check
+        self._checked_at = -math.inf
+
+    def remove(self, paths: Sequence[str]) -> None:
+        self.check()
+        together(self._delete, paths, AT_ONE_TIME)
+
+    def check(self) -> None:
+        self._check()
+        self._checked_at = _now()
+
+    def _delete(self, path: str) -> None:
+        if _now() - self._checked_at > CHECKED_S:
+            self.check()
+        self._storage.delete(path)
+
+
+def _now() -> float:
+    """Returns seconds that pass also while the machine is suspended, if the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def remove_branch(versions: Versions, check: Callable[[], None] = unchecked) -> None:
@@ -41,18 +71,17 @@ def remove_branch(versions: Versions, check: Callable[[], None] = unchecked) -> 
     Raises `RetryError` if another client keeps putting versions.
     """
     storage = versions.storage
+    removing = _Removing(storage, check)
     for _ in range(_ROUNDS):
         *others, newest = versions.known_by() or [""]
         if not newest:
             return
-        check()
+        removing.check()
         if isinstance(storage, RecordsElsewhere):
             storage.forget_versions()
         for paths in _batches(others):
-            check()
-            together(storage.delete, paths, AT_ONE_TIME)
-        check()
-        storage.delete(newest)
+            removing.remove(paths)
+        removing.remove([newest])
     hint = "stop the client that writes to this table, then try again"
     raise RetryError("versions are being put while they are removed", where=storage.uri, hint=hint)
 
@@ -68,10 +97,9 @@ def remove_rest(
     Returns how many; `report` is called with the number so far. `check` is called once names were listed,
     before these objects are removed, and raises an error if they no longer are to be.
     """
-    removed = 0
+    removed, removing = 0, _Removing(storage, check)
     for paths in _batches(path for path in everything(storage) if not keeps(path)):
-        check()
-        together(storage.delete, paths, AT_ONE_TIME)
+        removing.remove(paths)
         removed += len(paths)
         report(removed)
     return removed

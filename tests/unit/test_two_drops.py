@@ -1,0 +1,106 @@
+"""A drop of a table in a bucket is run again while the first run is suspended, before each of its requests.
+
+The second run ends, and another table is created at the path, whose files have the names of the old ones. The
+first run removes none of them; a request to remove an object that is on its way can't be stopped. Promise:
+dropped-by-a-version (docs/operations/promises.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakefold.binding.drop_table import publish_dropped, remove
+from lakefold_table.errors import LakefoldError
+from lakefold_table.storage import OPENERS
+from lakefold_table.versions import removal
+from lakefold_table.versions.dropped import read_dropped
+from tests.folding import append, creation, fold_at, opened
+from tests.memory_storage import MemoryStorage
+from tests.unit.test_dropping import HERE, NAME, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST = 200
+CALLS = ("get", "get_range", "get_tail", "size", "put", "put_if_absent", "list", "names")
+LATER = 10
+"""Offsets of the other table's entries."""
+
+
+class Suspended(MemoryStorage):
+    """Acts once before the call of a number, counted from 1 over all stores."""
+
+    left = 0
+    act: Callable[[], object] = staticmethod(lambda: None)
+    _lock = threading.RLock()
+
+
+def _counting(call: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(storage: Suspended, *given: object, **named_too: object) -> object:
+        with Suspended._lock:
+            Suspended.left -= 1
+            if not Suspended.left:
+                Suspended.act()
+        return call(storage, *given, **named_too)
+
+    return counted
+
+
+for _name in CALLS:
+    setattr(Suspended, _name, _counting(getattr(MemoryStorage, _name)))
+
+
+def objects() -> dict[str, bytes]:
+    storage = MemoryStorage(HERE)
+    return {path: storage.get(path) for path in storage.everything()}
+
+
+def make_table(first: int) -> None:
+    fold_at(opened(HERE), [named(creation())], first)
+    for offset in (1, 2):
+        fold_at(opened(HERE), [named(append(f"f{offset}"))], first + offset)
+    storage = MemoryStorage(HERE)
+    for path in ("data/f1-0.lance", "data/f2-0.lance", "_refs/tags/x.json"):
+        storage.put(path, [str(first).encode()])
+
+
+def test_a_run_that_was_suspended_removes_nothing_of_another_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "CHECKED_S", -1)
+    ended, others = list[bool](), list[dict[str, bytes]]()
+    for number in range(1, MOST):
+        MemoryStorage.forget(NAME)
+        make_table(0)
+        run_detach()
+        branches = publish_dropped(HERE, {})
+
+        def another_begins() -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(OPENERS, "memory", MemoryStorage)
+                remove(HERE, branches, {}, lambda _: None)  # noqa: B023 - it is called in this round
+                make_table(LATER)
+                others.append(objects())
+
+        Suspended.left, Suspended.act = number, staticmethod(another_begins)
+        with monkeypatch.context() as patch:
+            patch.setitem(OPENERS, "memory", Suspended)
+            try:
+                remove(HERE, branches, {}, lambda _: None)
+                ended.append(True)
+            except LakefoldError:
+                ended.append(False)
+        if Suspended.left > 0:
+            break
+        noted = read_dropped(HERE)
+        assert (objects(), noted is not None and noted.removing) == (others[-1], False), number
+    assert number > 30
+    assert {*ended} == {True, False}
+    MemoryStorage.forget(NAME)
+
+
+def run_detach() -> None:
+    from lakefold.cli import run
+
+    assert run(["detach", HERE, "--unanswered"]) == 0
