@@ -14,9 +14,11 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from lakefold.binding.nested_tables import check_alone, noted_in_bucket, noted_in_folder
@@ -37,6 +39,7 @@ from lakefold_table.errors import (
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, parse_location
+from lakefold_table.versions import removal
 from lakefold_table.versions.dropped import (
     INSIDE,
     Dropped,
@@ -49,7 +52,7 @@ from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakefold.binding.rebinding import Cluster
     from lakefold_committer.fold.fold import FoldedTable
@@ -215,6 +218,26 @@ def remove(
     note(uri, branches, storage_options)
 
 
+@contextmanager
+def removal_stopped(uri: str, storage_options: Mapping[str, str]) -> Iterator[None]:
+    """Has a run of the command that is removing files of a table in a bucket end, so that the table is kept.
+
+    The run reads in the note that it may not go on, for which it gets the time. If the block raises an error,
+    the command may be run again to continue.
+    """
+    noted = known_dropped(uri, storage_options)
+    if noted is None or not noted.removing or parse_location(uri).scheme == FILE:
+        yield
+        return
+    write_dropped(uri, replace(noted, removing=False, run=""), storage_options)
+    try:
+        Event().wait(2 * removal.CHECKED_S)
+        yield
+    except BaseException:
+        write_dropped(uri, replace(noted, run=""), storage_options)
+        raise
+
+
 def _check_still_dropped(
     uri: str, names: Iterable[str], storage_options: Mapping[str, str], *, continues: bool
 ) -> None:
@@ -235,7 +258,7 @@ def _check_still_dropped(
 def _check_same_run(uri: str, run: str, storage_options: Mapping[str, str]) -> None:
     noted = read_dropped(uri, storage_options)
     if noted is None or not noted.removing or noted.run != run:
-        message = "the command was run again meanwhile, so this run removes no more"
+        message = "the command was run again meanwhile, or the table was kept, so this run removes no more"
         hint = "if files of the table are left, `lakefold drop` removes them"
         raise PreconditionError(message, where=uri, hint=hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -56,6 +57,7 @@ def adopt(
     Marks that exist are kept, and with them the keys of the batches: a known batch is a Duplicate. If the
     marks were removed, an old batch that is sent again is folded again.
     """
+    from lakefold.binding.drop_table import removal_stopped
     from lakefold.binding.rebinding import Override, rebind_branches
     from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
@@ -64,8 +66,9 @@ def adopt(
     target = cluster_of(settings).target(uri, partition)
     options = settings.storage_options
     override = Override(unproven=unproven, dropped=keep)
-    moves = rebind_branches(uri, options, RebindReason.ADOPTED, target, None, override=override)
-    print_moved(uri, moves, as_json=as_json)
+    with removal_stopped(uri, options) if keep else nullcontext():
+        moves = rebind_branches(uri, options, RebindReason.ADOPTED, target, None, override=override)
+        print_moved(uri, moves, as_json=as_json)
 
 
 def cluster_of(settings: Settings) -> Cluster:

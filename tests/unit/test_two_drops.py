@@ -8,26 +8,32 @@ dropped-by-a-version (docs/operations/promises.md).
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakefold.binding.drop_table import publish_dropped, remove
+from lakefold.binding.drop_table import publish_dropped, removal_stopped, remove
+from lakefold.cli import run
 from lakefold_table.errors import LakefoldError
 from lakefold_table.storage import OPENERS
 from lakefold_table.versions import removal
 from lakefold_table.versions.dropped import read_dropped
 from tests.folding import append, creation, fold_at, opened
 from tests.memory_storage import MemoryStorage
-from tests.unit.test_dropping import HERE, NAME, named
+from tests.unit.test_dropping import HERE, NAME, bound, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from lakefold_table.versions.dropped import DroppedBranch
 
 MOST = 200
 CALLS = ("get", "get_range", "get_tail", "size", "put", "put_if_absent", "list", "names")
 LATER = 10
 """Offsets of the other table's entries."""
+DROPPED: list[DroppedBranch] = []
+"""The branches of the table that is dropped now."""
 
 
 class Suspended(MemoryStorage):
@@ -67,40 +73,67 @@ def make_table(first: int) -> None:
         storage.put(path, [str(first).encode()])
 
 
-def test_a_run_that_was_suspended_removes_nothing_of_another_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def played(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator[tuple[int, bool]]:
+    """Drops a table; `act` comes before one more request each time. Yields its number, and if all went."""
     monkeypatch.setattr(removal, "CHECKED_S", -1)
-    ended, others = list[bool](), list[dict[str, bytes]]()
+
+    def acting() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(OPENERS, "memory", MemoryStorage)
+            act()
+
     for number in range(1, MOST):
         MemoryStorage.forget(NAME)
         make_table(0)
-        run_detach()
-        branches = publish_dropped(HERE, {})
-
-        def another_begins() -> None:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setitem(OPENERS, "memory", MemoryStorage)
-                remove(HERE, branches, {}, lambda _: None)  # noqa: B023 - it is called in this round
-                make_table(LATER)
-                others.append(objects())
-
-        Suspended.left, Suspended.act = number, staticmethod(another_begins)
+        assert run(["detach", HERE, "--unanswered"]) == 0
+        DROPPED[:] = publish_dropped(HERE, {})
+        Suspended.left, Suspended.act = number, staticmethod(acting)
         with monkeypatch.context() as patch:
             patch.setitem(OPENERS, "memory", Suspended)
             try:
-                remove(HERE, branches, {}, lambda _: None)
-                ended.append(True)
+                remove(HERE, tuple(DROPPED), {}, lambda _: None)
             except LakefoldError:
-                ended.append(False)
+                ended = False
+            else:
+                ended = True
         if Suspended.left > 0:
             break
-        noted = read_dropped(HERE)
-        assert (objects(), noted is not None and noted.removing) == (others[-1], False), number
+        yield number, ended
     assert number > 30
-    assert {*ended} == {True, False}
     MemoryStorage.forget(NAME)
 
 
-def run_detach() -> None:
-    from lakefold.cli import run
+def test_a_run_that_was_suspended_removes_nothing_of_another_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = list[dict[str, bytes]]()
 
-    assert run(["detach", HERE, "--unanswered"]) == 0
+    def another_begins() -> None:
+        remove(HERE, tuple(DROPPED), {}, lambda _: None)
+        make_table(LATER)
+        others.append(objects())
+
+    results = set[bool]()
+    for number, ended in played(monkeypatch, another_begins):
+        noted = read_dropped(HERE)
+        assert (objects(), noted is not None and noted.removing) == (others[-1], False), number
+        results.add(ended)
+    assert results == {True, False}
+
+
+def test_a_run_removes_nothing_more_of_a_table_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = list[dict[str, bytes]]()
+
+    def keep() -> None:
+        kept.append({})
+        with suppress(LakefoldError), removal_stopped(HERE, {}):
+            bound(HERE, keep=True)
+            kept[-1] = objects()
+
+    results = set[bool]()
+    for number, _ in played(monkeypatch, keep):
+        results.add(bool(kept[-1]))
+        if kept[-1]:
+            assert objects() == kept[-1], number
+        else:
+            assert not objects() or run(["drop", HERE, "--yes"]) == 0
+            assert not MemoryStorage(HERE).anything_at_root()
+    assert results == {True, False}
