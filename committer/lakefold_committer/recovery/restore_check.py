@@ -16,7 +16,7 @@ from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
-from lakefold_table.marks.record import MOVE, OUTCOMES, Record, decode_record
+from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, Record, decode_record
 from lakefold_table.position import Fingerprint, offset_of
 from lakefold_table.roots import above
 
@@ -126,8 +126,12 @@ def _offsets_after(record: Record, properties: Mapping[str, str]) -> Iterator[tu
 
     The fingerprint is None if it is not known.
     """
-    if record.last_digest and record.last_offset >= record.first_offset:
-        yield record.last_offset, Fingerprint(record.last_digest)
+    if record.last_offset >= record.first_offset:
+        if record.last_digest:
+            yield record.last_offset, Fingerprint(record.last_digest)
+        elif PARENT not in properties:
+            # The table's first version; later ones omit the digest only if they folded no entry.
+            yield record.last_offset, None
     if MOVE in properties:
         move = Rebinding.decode(properties[MOVE])
         if move.after is None or move.after.log != record.log:
