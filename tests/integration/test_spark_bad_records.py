@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 import lakefold
 from lakefold.spark import register, sink
+from lakefold_ingest.writing.bad_records import COLUMNS
 from lakefold_ingest.writing.log_client import close_clients
 from tests.integration.committers import ready_committer
 
@@ -87,6 +88,8 @@ def test_a_stream_goes_on_without_its_bad_rows(
         (inbox / f"{part}.json").write_text("\n".join(lines))
     with ready_committer(bootstrap, topic_names, tmp_path):
         lakefold.append(table, SCHEMA.empty_table(), **log)
+        # As a batch without columns of a source creates it.
+        lakefold.append(bad, COLUMNS.empty_table().drop_columns("source"), **log)
         with pytest.raises(StreamingQueryException, match=r"rows of the batch can't be written"):
             run(keeps=False)
         run(keeps=True)

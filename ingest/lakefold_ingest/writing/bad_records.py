@@ -91,8 +91,10 @@ def _check_table(own: WriteSettings) -> None:
     view = read_view(own.table, own.storage_options)
     if view is None:
         return
+    # A table to which no batch with columns of a source has written lacks the column `source`.
+    own_columns = COLUMNS.names if "source" in view.schema.names else COLUMNS.names[:-1]
     try:
-        view.target(COLUMNS, own)
+        view.target(pa.schema([COLUMNS.field(name) for name in own_columns]), own)
     except InvalidError as misfit:
         raise InvalidError(
             f"{own.table} is a table of other rows: {misfit.message}",
@@ -111,7 +113,8 @@ def _own_settings(settings: WriteSettings) -> WriteSettings:
         wait="commit",
         on_rolled_back="skip",
         on_reused_key="skip",
-        merge_schema=False,
+        # A table of bad rows may lack the column `source` so far.
+        merge_schema=bool(settings.bad_records_columns),
         format="",
         # These are for the batch's own table: this one may be of another format.
         stable_row_ids=False,
