@@ -150,7 +150,8 @@ SPARK_WRITE_NOTES = """\
 - **`overwrite`** replaces all rows in one version; readers see the old rows or the new ones. The table
   keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. With `mergeSchema` it
   gets those that only the rows have as well, also with `replaceWhere`. An overwrite that was
-  built while another one was folded is built again on that one. A streaming query with the output mode
+  built while another one was folded is built again on that one; one that keeps the columns fails if
+  others changed them since, and is to be run again. A streaming query with the output mode
   `complete` overwrites the table with each batch.
 - **`overwrite` with `replaceWhere`** removes the rows for which the condition is true and adds those of the
   batch, in one version. If rows of the batch don't satisfy the condition, the write fails with their number

@@ -18,12 +18,13 @@ from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.lance.envelopes import begin_envelope, change_columns
 from lakefold_ingest.lance.new_columns import new_columns
 from lakefold_ingest.lance.view import lance_view
-from lakefold_ingest.operations.written import AppendWritten
+from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.spark.write_plan import plan_write
+from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_reader.lance.versions import read_state
 from lakefold_reader.opening import open_source
 from lakefold_table.delta.actions.lines import lines_of
@@ -32,7 +33,7 @@ from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.clustering import DOMAIN
 from lakefold_table.delta.table_features.clustering import FEATURE as CLUSTERED
 from lakefold_table.delta.table_features.text_types import KEY
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.schemas.data_files import file_version
 from lakefold_table.uri import canonical
@@ -45,6 +46,8 @@ from tests.oracle.test_evolution import appending, made, put
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
 
 INT = pa.int32()
 OLD = pa.table({"n": pa.array([1], INT), "s": [{"x": 1}], "wide": [1], "text": ["one"], "k": [1]})
@@ -204,3 +207,48 @@ def test_files_are_not_proposed_for_a_table_that_was_made_anew_since(
         operation.build(table.view(), key, table.settings())
     assert not operation.built, "so the plan removes what is left of its files"
     assert plan._operation(files, pa.table({})).build(table.view(), key, table.settings()) is not None
+
+
+CHANGED_COLUMNS: dict[str, Callable[[Folding], None]] = {
+    "added": lambda table: lance.dataset(str(table.path)).add_columns({"more": "1"}),
+    "wider": lambda table: lance.dataset(str(table.path)).alter_columns(altered("n", data_type=pa.int64())),
+    "renamed": lambda table: lance.dataset(str(table.path)).alter_columns(altered("n", name="m")),
+    "dropped": lambda table: lance.dataset(str(table.path)).drop_columns(["wide"]),
+}
+"""What others do to the columns while an Overwrite waits in the log."""
+
+
+def overwriting(table: Folding, *, keeps_schema: bool) -> Envelope:
+    view, target = lance_view(table.view(), "this"), table.view().target(OLD.schema, table.settings())
+    files = list(target.write(OLD.to_batches()))
+    envelope = table.build(OverwriteWritten(files, Schema(fields=view.fields), keeps_schema))
+    assert envelope is not None
+    return envelope
+
+
+@pytest.mark.parametrize("change", CHANGED_COLUMNS.values(), ids=CHANGED_COLUMNS)
+def test_rows_are_not_replaced_with_the_columns_that_others_have_changed(
+    tmp_path: Path, change: Callable[[Folding], None]
+) -> None:
+    table = made(tmp_path / "t", OLD)
+    keeping, replacing = (overwriting(table, keeps_schema=keeps) for keeps in (True, False))
+    change(table)
+    after = lance.dataset(str(table.path)).schema
+    (refused,) = table.fold(keeping)
+    assert isinstance(refused, Rejected), refused
+    assert refused.conflict.retryable
+    assert "the columns were changed since version" in refused.conflict.message
+    assert lance.dataset(str(table.path)).schema == after
+    (result,) = table.fold(replacing)
+    assert isinstance(result, Committed), result
+    assert lance.dataset(str(table.path)).schema == OLD.schema
+
+
+def test_rows_are_replaced_if_the_columns_are_again_as_they_were(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", OLD)
+    keeping = overwriting(table, keeps_schema=True)
+    dataset = lance.dataset(str(table.path))
+    dataset.alter_columns(altered("n", name="m"))
+    dataset.alter_columns(altered("m", name="n"))
+    (result,) = table.fold(keeping)
+    assert isinstance(result, Committed), result

@@ -50,14 +50,23 @@ def nothing(table: str, key: Key, read_version: int) -> Envelope:
 
 
 def overwrite(
-    table: str, key: Key, read_version: int, columns: Schema, fragments: Iterable[DataFragment]
+    table: str,
+    key: Key,
+    read_version: int,
+    columns: Schema,
+    fragments: Iterable[DataFragment],
+    *,
+    keeps_columns: bool,
 ) -> Envelope:
     """Returns the Overwrite of a batch.
 
     It replaces all rows of the table by `fragments`, and its columns by `columns`, for which they were
-    written.
+    written. `keeps_columns`: these are those of the table at the read version, and it is refused if others
+    changed them since.
     """
     envelope = begin_envelope(table, key, read_version)
+    if keeps_columns:
+        envelope.reads.columns = True
     envelope.lance.overwrite.fragments.extend(fragments)
     _set_columns(envelope, columns)
     return envelope

@@ -144,7 +144,9 @@ class OverwriteWritten(WrittenBefore):
         if self.keeps_schema:
             check_columns(self.columns, lance_view(view, "replacing all rows"))
         self.built = True
-        return overwrite(view.uri, key, view.version, self.columns, self.fragments)
+        return overwrite(
+            view.uri, key, view.version, self.columns, self.fragments, keeps_columns=self.keeps_schema
+        )
 
 
 def _rows(fragments: Sequence[DataFragment]) -> int:

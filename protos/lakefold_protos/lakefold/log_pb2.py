@@ -27,7 +27,7 @@ from lakefold_protos.lance import table_pb2 as lakefold__protos_dot_lance_dot_ta
 from lakefold_protos.lance import transaction_pb2 as lakefold__protos_dot_lance_dot_transaction__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"lakefold_protos/lakefold/log.proto\x12\x0flakefold.log.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!lakefold_protos/lance/table.proto\x1a\'lakefold_protos/lance/transaction.proto\"\xf1\x05\n\x08\x45nvelope\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06\x61pp_id\x18\x02 \x01(\t\x12\x15\n\x08\x62\x61tch_id\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x42\n\raffected_rows\x18\x04 \x03(\x0b\x32+.lakefold.log.v1.Envelope.AffectedRowsEntry\x12.\n\x06\x63reate\x18\x05 \x01(\x0b\x32\x1e.lakefold.log.v1.CreateOptions\x12\x38\n\x14\x66ragment_reuse_index\x18\x06 \x01(\x0b\x32\x1a.lance.table.IndexMetadata\x12\x0e\n\x06\x62ranch\x18\x07 \x01(\t\x12/\n\x0bproposed_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08table_id\x18\t \x01(\t\x12%\n\x05reads\x18\x13 \x01(\x0b\x32\x16.lakefold.log.v1.Reads\x12\x14\n\x0cversion_mark\x18\x11 \x01(\t\x12)\n\x05lance\x18\n \x01(\x0b\x32\x18.lance.table.TransactionH\x00\x12/\n\x05\x64\x65lta\x18\x0b \x01(\x0b\x32\x1e.lakefold.log.v1.DeltaProposalH\x00\x12#\n\x03tag\x18\x0c \x01(\x0b\x32\x14.lakefold.log.v1.TagH\x00\x12\x36\n\rdelete_branch\x18\r \x01(\x0b\x32\x1d.lakefold.log.v1.DeleteBranchH\x00\x12\'\n\x05\x63laim\x18\x0f \x01(\x0b\x32\x16.lakefold.log.v1.ClaimH\x00\x12\x30\n\nforget_app\x18\x12 \x01(\x0b\x32\x1a.lakefold.log.v1.ForgetAppH\x00\x12\x0f\n\x07\x63ontent\x18\x10 \x01(\t\x1a\x33\n\x11\x41\x66\x66\x65\x63tedRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\n\n\x08proposalB\x0b\n\t_batch_id\"\xa4\x01\n\x05Reads\x12.\n\x04rows\x18\x01 \x03(\x0b\x32 .lakefold.log.v1.Reads.RowsEntry\x12-\n\x04keys\x18\x02 \x01(\x0b\x32\x1f.lance.table.KeyExistenceFilter\x12\x0f\n\x07\x61ny_row\x18\x03 \x01(\x08\x1a+\n\tRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"q\n\x03Tag\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x64\x65lete\x18\x03 \x01(\x08\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12\x0c\n\x04move\x18\x05 \x01(\x08\x12\x0c\n\x04uuid\x18\x06 \x01(\tB\n\n\x08_version\"\x1c\n\x0c\x44\x65leteBranch\x12\x0c\n\x04uuid\x18\x01 \x01(\t\")\n\tForgetApp\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xeb\x04\n\rDeltaProposal\x12\x19\n\x0cread_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07\x61\x63tions\x18\x02 \x01(\x0c\x12\x17\n\x0fread_predicates\x18\x03 \x03(\t\x12\x18\n\x10read_whole_table\x18\x04 \x01(\x08\x12\x12\n\nread_files\x18\x05 \x03(\t\x12\x11\n\tisolation\x18\x06 \x01(\t\x12\x11\n\toperation\x18\x07 \x01(\t\x12U\n\x14operation_parameters\x18\x08 \x03(\x0b\x32\x37.lakefold.log.v1.DeltaProposal.OperationParametersEntry\x12\x14\n\x0cread_app_ids\x18\t \x03(\t\x12G\n\raffected_rows\x18\n \x03(\x0b\x32\x30.lakefold.log.v1.DeltaProposal.AffectedRowsEntry\x12?\n\tread_rows\x18\x0b \x03(\x0b\x32,.lakefold.log.v1.DeltaProposal.ReadRowsEntry\x12\x17\n\x0fnames_read_rows\x18\x0c \x01(\x08\x1a:\n\x18OperationParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11\x41\x66\x66\x65\x63tedRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a/\n\rReadRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0f\n\r_read_version\"`\n\rCreateOptions\x12\x16\n\x0estable_row_ids\x18\x01 \x01(\x08\x12\x1c\n\x14\x64\x61ta_storage_version\x18\x02 \x01(\t\x12\x19\n\x11v1_manifest_paths\x18\x03 \x01(\x08\"2\n\x05\x43laim\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"b\n\x08Position\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\"\xe4\x06\n\x07Outcome\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04uuid\x18\x02 \x01(\t\x12\x0e\n\x06\x61pp_id\x18\x03 \x01(\t\x12\x15\n\x08\x62\x61tch_id\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12+\n\x08position\x18\x05 \x01(\x0b\x32\x19.lakefold.log.v1.Position\x12\x10\n\x08table_id\x18\x06 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x07 \x01(\t\x12\x37\n\tcommitted\x18\n \x01(\x0b\x32\".lakefold.log.v1.Outcome.CommittedH\x00\x12\x37\n\tduplicate\x18\x0b \x01(\x0b\x32\".lakefold.log.v1.Outcome.DuplicateH\x00\x12\x35\n\x08rejected\x18\x0c \x01(\x0b\x32!.lakefold.log.v1.Outcome.RejectedH\x00\x12\x33\n\x07invalid\x18\r \x01(\x0b\x32 .lakefold.log.v1.Outcome.InvalidH\x00\x1a\xa6\x01\n\tCommitted\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0f\n\x07rebased\x18\x02 \x01(\x08\x12\x12\n\nrows_added\x18\x03 \x01(\x04\x12\x14\n\x0crows_deleted\x18\x04 \x01(\x04\x12\x19\n\x11\x66irst_fragment_id\x18\x05 \x01(\x04\x12\x18\n\x10num_fragment_ids\x18\x06 \x01(\x04\x12\x10\n\x03tag\x18\x07 \x01(\tH\x00\x88\x01\x01\x42\x06\n\x04_tag\x1aO\n\tDuplicate\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x16\n\x0erolled_back_by\x18\x02 \x01(\x04\x12\x19\n\x11\x64ifferent_content\x18\x03 \x01(\x08\x1a\xac\x01\n\x08Rejected\x12\x11\n\tretryable\x18\x01 \x01(\x08\x12\x15\n\rother_version\x18\x02 \x01(\x04\x12\x17\n\x0fother_operation\x18\x03 \x01(\t\x12\x14\n\x0c\x66ragment_ids\x18\x04 \x03(\x04\x12\x11\n\tfield_ids\x18\x05 \x03(\x05\x12\x0c\n\x04keys\x18\x06 \x03(\t\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x15\n\rrow_addresses\x18\x08 \x03(\x04\x1a(\n\x07Invalid\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x0c\n\x04hint\x18\x02 \x01(\tB\x08\n\x06resultB\x0b\n\t_batch_idb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"lakefold_protos/lakefold/log.proto\x12\x0flakefold.log.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!lakefold_protos/lance/table.proto\x1a\'lakefold_protos/lance/transaction.proto\"\xf1\x05\n\x08\x45nvelope\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06\x61pp_id\x18\x02 \x01(\t\x12\x15\n\x08\x62\x61tch_id\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x42\n\raffected_rows\x18\x04 \x03(\x0b\x32+.lakefold.log.v1.Envelope.AffectedRowsEntry\x12.\n\x06\x63reate\x18\x05 \x01(\x0b\x32\x1e.lakefold.log.v1.CreateOptions\x12\x38\n\x14\x66ragment_reuse_index\x18\x06 \x01(\x0b\x32\x1a.lance.table.IndexMetadata\x12\x0e\n\x06\x62ranch\x18\x07 \x01(\t\x12/\n\x0bproposed_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08table_id\x18\t \x01(\t\x12%\n\x05reads\x18\x13 \x01(\x0b\x32\x16.lakefold.log.v1.Reads\x12\x14\n\x0cversion_mark\x18\x11 \x01(\t\x12)\n\x05lance\x18\n \x01(\x0b\x32\x18.lance.table.TransactionH\x00\x12/\n\x05\x64\x65lta\x18\x0b \x01(\x0b\x32\x1e.lakefold.log.v1.DeltaProposalH\x00\x12#\n\x03tag\x18\x0c \x01(\x0b\x32\x14.lakefold.log.v1.TagH\x00\x12\x36\n\rdelete_branch\x18\r \x01(\x0b\x32\x1d.lakefold.log.v1.DeleteBranchH\x00\x12\'\n\x05\x63laim\x18\x0f \x01(\x0b\x32\x16.lakefold.log.v1.ClaimH\x00\x12\x30\n\nforget_app\x18\x12 \x01(\x0b\x32\x1a.lakefold.log.v1.ForgetAppH\x00\x12\x0f\n\x07\x63ontent\x18\x10 \x01(\t\x1a\x33\n\x11\x41\x66\x66\x65\x63tedRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\n\n\x08proposalB\x0b\n\t_batch_id\"\xb5\x01\n\x05Reads\x12.\n\x04rows\x18\x01 \x03(\x0b\x32 .lakefold.log.v1.Reads.RowsEntry\x12-\n\x04keys\x18\x02 \x01(\x0b\x32\x1f.lance.table.KeyExistenceFilter\x12\x0f\n\x07\x61ny_row\x18\x03 \x01(\x08\x12\x0f\n\x07\x63olumns\x18\x04 \x01(\x08\x1a+\n\tRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"q\n\x03Tag\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x64\x65lete\x18\x03 \x01(\x08\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12\x0c\n\x04move\x18\x05 \x01(\x08\x12\x0c\n\x04uuid\x18\x06 \x01(\tB\n\n\x08_version\"\x1c\n\x0c\x44\x65leteBranch\x12\x0c\n\x04uuid\x18\x01 \x01(\t\")\n\tForgetApp\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xeb\x04\n\rDeltaProposal\x12\x19\n\x0cread_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07\x61\x63tions\x18\x02 \x01(\x0c\x12\x17\n\x0fread_predicates\x18\x03 \x03(\t\x12\x18\n\x10read_whole_table\x18\x04 \x01(\x08\x12\x12\n\nread_files\x18\x05 \x03(\t\x12\x11\n\tisolation\x18\x06 \x01(\t\x12\x11\n\toperation\x18\x07 \x01(\t\x12U\n\x14operation_parameters\x18\x08 \x03(\x0b\x32\x37.lakefold.log.v1.DeltaProposal.OperationParametersEntry\x12\x14\n\x0cread_app_ids\x18\t \x03(\t\x12G\n\raffected_rows\x18\n \x03(\x0b\x32\x30.lakefold.log.v1.DeltaProposal.AffectedRowsEntry\x12?\n\tread_rows\x18\x0b \x03(\x0b\x32,.lakefold.log.v1.DeltaProposal.ReadRowsEntry\x12\x17\n\x0fnames_read_rows\x18\x0c \x01(\x08\x1a:\n\x18OperationParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11\x41\x66\x66\x65\x63tedRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a/\n\rReadRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0f\n\r_read_version\"`\n\rCreateOptions\x12\x16\n\x0estable_row_ids\x18\x01 \x01(\x08\x12\x1c\n\x14\x64\x61ta_storage_version\x18\x02 \x01(\t\x12\x19\n\x11v1_manifest_paths\x18\x03 \x01(\x08\"2\n\x05\x43laim\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"b\n\x08Position\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\"\xe4\x06\n\x07Outcome\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04uuid\x18\x02 \x01(\t\x12\x0e\n\x06\x61pp_id\x18\x03 \x01(\t\x12\x15\n\x08\x62\x61tch_id\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12+\n\x08position\x18\x05 \x01(\x0b\x32\x19.lakefold.log.v1.Position\x12\x10\n\x08table_id\x18\x06 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x07 \x01(\t\x12\x37\n\tcommitted\x18\n \x01(\x0b\x32\".lakefold.log.v1.Outcome.CommittedH\x00\x12\x37\n\tduplicate\x18\x0b \x01(\x0b\x32\".lakefold.log.v1.Outcome.DuplicateH\x00\x12\x35\n\x08rejected\x18\x0c \x01(\x0b\x32!.lakefold.log.v1.Outcome.RejectedH\x00\x12\x33\n\x07invalid\x18\r \x01(\x0b\x32 .lakefold.log.v1.Outcome.InvalidH\x00\x1a\xa6\x01\n\tCommitted\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0f\n\x07rebased\x18\x02 \x01(\x08\x12\x12\n\nrows_added\x18\x03 \x01(\x04\x12\x14\n\x0crows_deleted\x18\x04 \x01(\x04\x12\x19\n\x11\x66irst_fragment_id\x18\x05 \x01(\x04\x12\x18\n\x10num_fragment_ids\x18\x06 \x01(\x04\x12\x10\n\x03tag\x18\x07 \x01(\tH\x00\x88\x01\x01\x42\x06\n\x04_tag\x1aO\n\tDuplicate\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x16\n\x0erolled_back_by\x18\x02 \x01(\x04\x12\x19\n\x11\x64ifferent_content\x18\x03 \x01(\x08\x1a\xac\x01\n\x08Rejected\x12\x11\n\tretryable\x18\x01 \x01(\x08\x12\x15\n\rother_version\x18\x02 \x01(\x04\x12\x17\n\x0fother_operation\x18\x03 \x01(\t\x12\x14\n\x0c\x66ragment_ids\x18\x04 \x03(\x04\x12\x11\n\tfield_ids\x18\x05 \x03(\x05\x12\x0c\n\x04keys\x18\x06 \x03(\t\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x15\n\rrow_addresses\x18\x08 \x03(\x04\x1a(\n\x07Invalid\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x0c\n\x04hint\x18\x02 \x01(\tB\x08\n\x06resultB\x0b\n\t_batch_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,37 +49,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVELOPE_AFFECTEDROWSENTRY']._serialized_start=842
   _globals['_ENVELOPE_AFFECTEDROWSENTRY']._serialized_end=893
   _globals['_READS']._serialized_start=921
-  _globals['_READS']._serialized_end=1085
-  _globals['_READS_ROWSENTRY']._serialized_start=1042
-  _globals['_READS_ROWSENTRY']._serialized_end=1085
-  _globals['_TAG']._serialized_start=1087
-  _globals['_TAG']._serialized_end=1200
-  _globals['_DELETEBRANCH']._serialized_start=1202
-  _globals['_DELETEBRANCH']._serialized_end=1230
-  _globals['_FORGETAPP']._serialized_start=1232
-  _globals['_FORGETAPP']._serialized_end=1273
-  _globals['_DELTAPROPOSAL']._serialized_start=1276
-  _globals['_DELTAPROPOSAL']._serialized_end=1895
-  _globals['_DELTAPROPOSAL_OPERATIONPARAMETERSENTRY']._serialized_start=1718
-  _globals['_DELTAPROPOSAL_OPERATIONPARAMETERSENTRY']._serialized_end=1776
-  _globals['_DELTAPROPOSAL_AFFECTEDROWSENTRY']._serialized_start=1778
-  _globals['_DELTAPROPOSAL_AFFECTEDROWSENTRY']._serialized_end=1829
-  _globals['_DELTAPROPOSAL_READROWSENTRY']._serialized_start=1831
-  _globals['_DELTAPROPOSAL_READROWSENTRY']._serialized_end=1878
-  _globals['_CREATEOPTIONS']._serialized_start=1897
-  _globals['_CREATEOPTIONS']._serialized_end=1993
-  _globals['_CLAIM']._serialized_start=1995
-  _globals['_CLAIM']._serialized_end=2045
-  _globals['_POSITION']._serialized_start=2047
-  _globals['_POSITION']._serialized_end=2145
-  _globals['_OUTCOME']._serialized_start=2148
-  _globals['_OUTCOME']._serialized_end=3016
-  _globals['_OUTCOME_COMMITTED']._serialized_start=2529
-  _globals['_OUTCOME_COMMITTED']._serialized_end=2695
-  _globals['_OUTCOME_DUPLICATE']._serialized_start=2697
-  _globals['_OUTCOME_DUPLICATE']._serialized_end=2776
-  _globals['_OUTCOME_REJECTED']._serialized_start=2779
-  _globals['_OUTCOME_REJECTED']._serialized_end=2951
-  _globals['_OUTCOME_INVALID']._serialized_start=2953
-  _globals['_OUTCOME_INVALID']._serialized_end=2993
+  _globals['_READS']._serialized_end=1102
+  _globals['_READS_ROWSENTRY']._serialized_start=1059
+  _globals['_READS_ROWSENTRY']._serialized_end=1102
+  _globals['_TAG']._serialized_start=1104
+  _globals['_TAG']._serialized_end=1217
+  _globals['_DELETEBRANCH']._serialized_start=1219
+  _globals['_DELETEBRANCH']._serialized_end=1247
+  _globals['_FORGETAPP']._serialized_start=1249
+  _globals['_FORGETAPP']._serialized_end=1290
+  _globals['_DELTAPROPOSAL']._serialized_start=1293
+  _globals['_DELTAPROPOSAL']._serialized_end=1912
+  _globals['_DELTAPROPOSAL_OPERATIONPARAMETERSENTRY']._serialized_start=1735
+  _globals['_DELTAPROPOSAL_OPERATIONPARAMETERSENTRY']._serialized_end=1793
+  _globals['_DELTAPROPOSAL_AFFECTEDROWSENTRY']._serialized_start=1795
+  _globals['_DELTAPROPOSAL_AFFECTEDROWSENTRY']._serialized_end=1846
+  _globals['_DELTAPROPOSAL_READROWSENTRY']._serialized_start=1848
+  _globals['_DELTAPROPOSAL_READROWSENTRY']._serialized_end=1895
+  _globals['_CREATEOPTIONS']._serialized_start=1914
+  _globals['_CREATEOPTIONS']._serialized_end=2010
+  _globals['_CLAIM']._serialized_start=2012
+  _globals['_CLAIM']._serialized_end=2062
+  _globals['_POSITION']._serialized_start=2064
+  _globals['_POSITION']._serialized_end=2162
+  _globals['_OUTCOME']._serialized_start=2165
+  _globals['_OUTCOME']._serialized_end=3033
+  _globals['_OUTCOME_COMMITTED']._serialized_start=2546
+  _globals['_OUTCOME_COMMITTED']._serialized_end=2712
+  _globals['_OUTCOME_DUPLICATE']._serialized_start=2714
+  _globals['_OUTCOME_DUPLICATE']._serialized_end=2793
+  _globals['_OUTCOME_REJECTED']._serialized_start=2796
+  _globals['_OUTCOME_REJECTED']._serialized_end=2968
+  _globals['_OUTCOME_INVALID']._serialized_start=2970
+  _globals['_OUTCOME_INVALID']._serialized_end=3010
 # @@protoc_insertion_point(module_scope)

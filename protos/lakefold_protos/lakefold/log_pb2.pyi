@@ -157,7 +157,7 @@ Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
 
 @_typing.final
 class Reads(_message.Message):
-    """Rows of a Lance table that a proposal has read. It is refused if others changed them, or added some of them."""
+    """What of a Lance table a proposal has read. It is refused if others changed it, or added rows to it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -184,8 +184,11 @@ class Reads(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     ANY_ROW_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     any_row: _builtins.bool
     """Any row that others add might have been read, e.g. because a condition holds for it."""
+    columns: _builtins.bool
+    """The columns, which are to stay as they are: an Overwrite that contains them is refused if others changed them."""
     @_builtins.property
     def rows(self) -> _containers.ScalarMap[_builtins.int, _builtins.bytes]:
         """For each fragment id the physical offsets of rows that stay as they are, as a portable 32 bit Roaring bitmap."""
@@ -200,10 +203,11 @@ class Reads(_message.Message):
         rows: _abc.Mapping[_builtins.int, _builtins.bytes] | None = ...,
         keys: _transaction_pb2.KeyExistenceFilter | None = ...,
         any_row: _builtins.bool = ...,
+        columns: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_row", b"any_row", "keys", b"keys", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_row", b"any_row", "columns", b"columns", "keys", b"keys", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

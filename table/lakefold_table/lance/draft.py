@@ -401,6 +401,10 @@ class LanceDraft:
         dropped = self._meanings.dropped(sample, read, packed=is_packed) if self._meanings else NONE
         if isinstance(dropped, Rejected):
             return dropped
+        if self._meanings and proposal.envelope.reads.columns:
+            changed = self._meanings.changed(read)
+            if changed is not None:
+                return changed
         complete: Proposal | Rejected | Invalid = replace(proposal, dropped=dropped)
         if moved is not None:
             complete = carried.carried(self._table, replace(proposal, dropped=dropped), moved)

@@ -85,6 +85,15 @@ class Meanings:
             reason = f"field ids {some(changed)} refer to other columns than in version {read}"
         return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
 
+    def changed(self, read: int) -> Rejected | None:
+        """Returns a refusal if the table has other columns than at version `read`, else None."""
+        if read >= self._state.history.schema_since:
+            return None
+        before = cast("Sequence[Field] | None", self._fetched.schemas.get(read))
+        if before is not None and list(before) == list(self._state.schema):
+            return None
+        return self._refusal(f"the columns were changed since version {read}, and this would undo that", ())
+
     def _replaced(
         self, dropped: frozenset[int], before: Mapping[int, Identity], current: Mapping[int, Identity]
     ) -> set[str]:

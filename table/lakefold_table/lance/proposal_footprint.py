@@ -78,7 +78,7 @@ def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None, he
 
 def _reads(envelope: Envelope, kind: Kind, head: Manifest) -> Reads | None:
     """Returns what a proposal has read, None if that is not judged."""
-    if envelope.HasField("reads"):
+    if envelope.HasField("reads") and kind in READING:
         said = envelope.reads
         keys = filter_of(said.keys) if said.HasField("keys") else None
         return Reads(keys, said.any_row, is_named=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_protos.lakefold.log_pb2 import Reads
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.conflicts.keys import APPENDS, precedes_appends
@@ -53,7 +54,8 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
         return Invalid(f"this release does not fold {kind}", f"it folds {folded}")
     if envelope.HasField("fragment_reuse_index") and kind is not Kind.REWRITE:
         return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
-    if envelope.HasField("reads") and kind not in READING:
+    only_columns = kind is Kind.OVERWRITE and envelope.reads == Reads(columns=True)
+    if envelope.HasField("reads") and kind not in READING and not only_columns:
         named = ", ".join(sorted(READING))
         return Invalid(f"an envelope with the operation {kind} has `reads`", f"only these have it: {named}")
     if len(transaction.uuid) > MAX_UUID_LENGTH:
