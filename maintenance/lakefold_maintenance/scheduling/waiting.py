@@ -64,9 +64,9 @@ class WaitingProposals:
 def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group: str) -> WaitingProposals:
     """Returns what waits for the survey's branch, by the committed offset of the committers' group.
 
-    Raises `RetryError` if that can't be read in time, `GapError` if the log is another one meanwhile.
+    Raises `RetryError` if no message of it comes for `TIMEOUT_S` seconds, `GapError` if the log is another
+    one meanwhile.
     """
-    deadline = time.monotonic() + TIMEOUT_S
     lookup = Lookup(kafka, topics, survey.table, survey.partition, timeout_s=TIMEOUT_S)
     status = lookup.status(group)
     if status.next_offset >= status.end:
@@ -83,11 +83,15 @@ def read_waiting(survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group:
 
         def envelopes() -> Iterator[Envelope]:
             """Yields what waits for the table, one after the other: there may be a hundred thousand."""
+            heard_at = time.monotonic()
             while reader.position < status.end:
-                if time.monotonic() >= deadline:
-                    text = f"what waits in the log was not read within {TIMEOUT_S:g} s: {reader.last_error}"
+                messages = reader.poll(_BATCH, _POLL_S)
+                if messages:
+                    heard_at = time.monotonic()
+                elif time.monotonic() >= heard_at + TIMEOUT_S:
+                    text = f"no message that waits in the log came for {TIMEOUT_S:g} s: {reader.last_error}"
                     raise RetryError(text, where=f"{topics.transactions}/{status.log.partition}")
-                for message in reader.poll(_BATCH, _POLL_S):
+                for message in messages:
                     if message.key in keys and message.offset < status.end and message.offset not in done:
                         yield from _decoded(message.value, survey)
 
