@@ -45,7 +45,8 @@ class FilesAfterWriter:
             if not after.files or not _store(versions, after.files, table.version):
                 return
             self._kept = after.kept
-            if after.relies_on and versions.storage.size(after.relies_on) is None:
+            is_missing = bool(after.relies_on) and versions.storage.size(after.relies_on) is None
+            if is_missing and versions.is_unchanged(table.version):
                 self._kept = None
                 versions.storage.delete(after.relying)
                 stored = {file.path for file in after.files[:-1]}
