@@ -107,3 +107,31 @@ def test_nan_is_equal_to_itself_and_greater_than_any_other_number(kind: str) -> 
         assert met(kind, where) == [value is not None for value in values], where
     assert met(kind, "x <=> null") == [value is None for value in values]
     assert not any(met(kind, "x > null or x = null or x != null"))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ("a.b = 10", None),
+        ("`a`.`b` = 10", None),
+        ("`a.b` = 10", [False, True]),
+        ("a.c = 10", [True, False]),
+    ],
+)
+def test_a_path_is_no_column_with_a_dot_in_its_name(
+    where: str, named: list[bool] | None, *, is_last: bool
+) -> None:
+    """Which of both `a.b` means can't be said; a field that is no column as well is found."""
+    inner = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in "bc"]
+    fields = [
+        {"name": "a", "type": {"type": "struct", "fields": inner}, "nullable": True, "metadata": {}},
+        {"name": "a.b", "type": "long", "nullable": True, "metadata": {}},
+    ]
+    schema = schema_of(json.dumps({"type": "struct", "fields": fields[:: -1 if is_last else 1]}))
+    if named is None:
+        with pytest.raises(InvalidError, match=r"a\.b is a field of a, and 'a\.b' is a column"):
+            Condition(where, schema)
+        return
+    rows = {"a.c": [10, 20], "a.b": [20, 10]}
+    assert Condition(where, schema).mask(pa.RecordBatch.from_pydict(rows)).tolist() == named

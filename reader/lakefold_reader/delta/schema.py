@@ -137,6 +137,15 @@ def column_named(columns: Sequence[DeltaColumn], name: str) -> DeltaColumn | Non
     return None
 
 
+def field_at(columns: Sequence[DeltaColumn], path: Sequence[str]) -> DeltaColumn | None:
+    """Returns the field of a struct at a path, each part of which is one name, or None."""
+    first, *others = path
+    column = next((each for each in columns if each.field.name == first), None)
+    if column is None or not others:
+        return column
+    return field_at(column.children, others) if pa.types.is_struct(column.field.type) else None
+
+
 def schema_in(metadata: TableMetadata, where: str = "") -> DeltaSchema:
     """Returns the schema that a metaData action gives.
 

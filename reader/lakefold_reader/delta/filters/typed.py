@@ -23,7 +23,7 @@ from lakefold_reader.delta.filters.nodes import (
     fitted,
     time_literal,
 )
-from lakefold_reader.delta.schema import DeltaColumn, column_named, is_numeric
+from lakefold_reader.delta.schema import DeltaColumn, column_named, field_at, is_numeric
 from lakefold_table.delta.predicates.conditions import (
     COMPARISONS,
     CastTerm,
@@ -91,7 +91,7 @@ class _Typing:
     def node(self, term: Term) -> Node:
         match term:
             case ColumnTerm(path):
-                return self._column(".".join(path))
+                return self._column(path)
             case LiteralTerm():
                 return _literal(term)
             case CastTerm(part, kind):
@@ -106,10 +106,13 @@ class _Typing:
                 return _compared(name, self.node(left), self.node(right))
         return CallNode(term.name, tuple(map(self.node, term.parts)))
 
-    def _column(self, name: str) -> Node:
+    def _column(self, path: tuple[str, ...]) -> Node:
+        name = ".".join(path)
         column = column_named(self._columns, name) or self._any_case(name)
         if column is None:
             _fail(f"there is no column {name!r}")
+        if len(path) > 1 and column in self._columns and field_at(self._columns, path) is not None:
+            _fail(f"{name} is a field of {path[0]}, and {name!r} is a column: rename one of them")
         self.used[column.field.name] = column
         return ColumnNode(column)
 
