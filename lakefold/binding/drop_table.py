@@ -225,17 +225,29 @@ def removal_stopped(uri: str, storage_options: Mapping[str, str]) -> Iterator[No
     The run reads in the note that it may not go on, for which it gets the time. If the block raises an error,
     the command may be run again to continue.
     """
-    noted = known_dropped(uri, storage_options)
-    if noted is None or not noted.removing or parse_location(uri).scheme == FILE:
+    if parse_location(uri).scheme == FILE:
         yield
         return
-    write_dropped(uri, replace(noted, removing=False, run=""), storage_options)
+    noted = _stopped(uri, storage_options)
     try:
-        Event().wait(2 * removal.CHECKED_S)
+        if noted is not None:
+            Event().wait(2 * removal.CHECKED_S)
         yield
     except BaseException:
-        write_dropped(uri, replace(noted, run=""), storage_options)
+        if noted is not None:
+            write_dropped(uri, replace(noted, run=""), storage_options)
         raise
+    # It may have begun to remove since, before it could see that the table is kept.
+    _stopped(uri, storage_options)
+
+
+def _stopped(uri: str, storage_options: Mapping[str, str]) -> Dropped | None:
+    """Writes that no run may go on, if one removes files. Returns what the note said, None if none does."""
+    noted = known_dropped(uri, storage_options)
+    if noted is None or not noted.removing:
+        return None
+    write_dropped(uri, replace(noted, removing=False, run=""), storage_options)
+    return noted
 
 
 def _check_still_dropped(
