@@ -156,7 +156,8 @@ SPARK_WRITE_NOTES = """\
 - **`overwrite` with `replaceWhere`** removes the rows for which the condition is true and adds those of the
   batch, in one version. If rows of the batch don't satisfy the condition, the write fails with their number
   and an example. The condition is SQL as pylance reads it. The driver finds the rows to remove, with an
-  index if the table has one; rows that others append meanwhile stay.
+  index if the table has one. Rows that others append to a Lance table meanwhile stay; in a Delta table those
+  for which the condition may be true refuse it, and it is built again, at most three times.
 - **`upsert`** (`writeMode`) updates the rows whose `keys` are in the table and inserts the others, as
   `lakefold.upsert` does, and **`delete`** deletes them. If a key is in several rows of a batch, the last one
   in the order of `orderBy` counts. The options `when…` are the clauses of Delta's MERGE, each with a

@@ -310,3 +310,19 @@ def test_partitions_are_deleted(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match="no column"):
         deleted("nothing = 2")
     assert deleted("true") == []
+
+
+@pytest.mark.parametrize("level", [None, "WriteSerializable", "Serializable"])
+@pytest.mark.parametrize("where", ["day = 'x'", "n = 1"])
+def test_rows_that_others_append_while_rows_are_deleted_stay_unless_the_table_is_serializable(
+    tmp_path: Path, where: str, level: str | None
+) -> None:
+    table = table_with(tmp_path / "t", {} if level is None else {"delta.isolationLevel": level})
+    built = table.build(DeleteWhere(where))
+    assert built is not None
+    table.append(OLD.slice(0, 1))
+    (result,) = table.fold(built)
+    is_refused = level == "Serializable"
+    assert isinstance(result, Committed) is not is_refused, result
+    left = pa.table(DeltaTable(str(table.path)).to_pyarrow_table())["n"].to_pylist()
+    assert sorted(left) == ([1, 1, 2, 3] if is_refused else [1, 2, 3])

@@ -15,6 +15,7 @@ from lakefold_ingest.merge.turns import turn_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_table.delta.actions.lines import lines_of
+from lakefold_table.delta.conflicts.rules import ISOLATION, WRITE_SERIALIZABLE, is_serializable
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class DeleteWhere:
         envelope.delta.actions = lines_of(removed)
         envelope.delta.read_predicates.append(self.where)
         envelope.delta.operation_parameters["predicate"] = self.where
+        if not is_serializable(view.metadata.configuration.get(ISOLATION)):
+            # Rows that are appended meanwhile stay, as for a condition on other columns.
+            envelope.delta.isolation = WRITE_SERIALIZABLE
         return envelope
 
 
