@@ -130,6 +130,8 @@ def _csv(path: Path, table: pa.Schema | None) -> Batches:
     schema = _with_types(reader.schema, floats)
     guessed = [field.name for field in schema if field.type == pa.float64() and field.name not in floats]
     nulls = pa.array(options.null_values)
+    # NaN is a number where the table has floats.
+    no_floats = pa.array([text for text in options.null_values if text.lower().lstrip("-") != "nan"])
 
     def batches() -> Iterator[pa.RecordBatch]:
         checked = set[str]()
@@ -139,7 +141,7 @@ def _csv(path: Path, table: pa.Schema | None) -> Batches:
                     checked.add(name)
                     _check_csv_numbers(path, name, nulls)
             columns = [
-                floats_of(_without(column, nulls), floats[name], name) if name in floats else column
+                floats_of(_without(column, no_floats), floats[name], name) if name in floats else column
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             ]
             yield _without_empty_texts(pa.RecordBatch.from_arrays(columns, schema=schema))

@@ -377,3 +377,12 @@ def test_a_late_column_of_no_table_is_refused_with_what_to_do(tmp_path: Path) ->
         with pytest.raises(InvalidError, match="the file can't be read") as refused:
             file_rows([path], None).read_all()
         assert "first MiB" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_in_csv_is_a_number_where_the_table_has_floats(tmp_path: Path, kind: pa.DataType) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("x,n\nNaN,1\n1.5,2\n-nan,3\nNA,4\n")
+    table = pa.schema([("x", kind), ("n", pa.int64())])
+    values = file_rows([path], table).read_all()["x"].to_pylist()
+    assert [str(value) for value in values] == ["nan", "1.5", "nan", "None"]
