@@ -11,7 +11,7 @@ import click
 from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, newest_id, version_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
-from lakefold.console.output import print_json, print_line, print_table
+from lakefold.console.output import counted, print_json, print_line, print_table
 from lakefold.writing.verb_options import wait_option
 from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
@@ -260,10 +260,10 @@ def restore(
 
     The versions after that one stay readable, but their rows are no longer in the table. The batches that
     made them are listed. Their ids are remembered: sent again with these, they are Duplicates. So send them
-    again, corrected, with a new app id. Batches that the committer folds before the restore are
-    undone too, those that it folds afterwards are not. The restore goes through the log, as proposals do;
-    the exit code is 3 if it was refused. The restore of a Delta table is built again if others commit at the
-    same time, and is refused if they do so 10 times.
+    again, corrected, with a new app id. Batches that the committer folds before the restore are undone too,
+    those that it folds afterwards are not. The restore goes through the log, as proposals do; the exit code
+    is 3 if it was refused. The restore of a Delta table is built again if others commit at the same time, and
+    is refused if they do so 10 times.
     """
     if choice.is_newest:
         raise click.UsageError("name the version: --version, --tag, --as-of or --at-position")
@@ -324,11 +324,7 @@ def _restored_text(outcome: Outcome, chosen: ChosenVersion) -> str:
     if not isinstance(result, Committed):
         return result_text(outcome)
     more = result.rows_added - result.rows_deleted
-    rows = (
-        f"{abs(more):,} row{'s' * (abs(more) != 1)} {'more' if more > 0 else 'fewer'}"
-        if more
-        else "as many rows"
-    )
+    rows = f"{counted(abs(more), 'row')} {'more' if more > 0 else 'fewer'}" if more else "as many rows"
     return f"restored version {chosen.version:,} as {result.version:,}; {rows}"
 
 
@@ -344,16 +340,14 @@ def _print_restored(
     if lost is None:
         return
     undoes = "would undo" if outcome is None else "undid"
-    versions = f"{lost.versions:,} version{'s' * (lost.versions != 1)}"
-    print_line(f"{undoes} {versions} after version {chosen.version:,}")
+    print_line(f"{undoes} {counted(lost.versions, 'version')} after version {chosen.version:,}")
     for app in lost.apps:
         batches = (
             f"batch {app.first:,}" if app.first == app.last else f"batches {app.first:,} to {app.last:,}"
         )
         print_line(f"  {app.app_id}: {batches} ({app.count:,})")
     if lost.entries_without_app_id:
-        count = lost.entries_without_app_id
-        print_line(f"  {count:,} proposal{'s' * (count != 1)} without an app id")
+        print_line(f"  {counted(lost.entries_without_app_id, 'proposal')} without an app id")
     if lost.foreign_versions:
         numbers = ", ".join(f"{number:,}" for number in lost.foreign_versions)
         print_line(f"  versions of other clients: {numbers}")

@@ -52,7 +52,7 @@ class StepLimits:
             object.__setattr__(self, name, number)
 
     @property
-    def weighs(self) -> bool:
+    def needs_cost(self) -> bool:
         """Whether rows or bytes are limited, so that the cost of each version is needed."""
         return self.max_rows is not None or self.max_bytes is not None
 

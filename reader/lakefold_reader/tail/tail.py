@@ -320,7 +320,7 @@ class Tail(Closing, Iterator[Change]):
         while not count or limits.admit(count + 1, cost):
             if count == len(self._waiting) and not self._has_more(timeout if not count else 0.0):
                 break
-            if limits.weighs:
+            if limits.needs_cost:
                 try:
                     cost += self._waiting[count].cost
                 except LakefoldError:

@@ -110,7 +110,7 @@ class ExternalManifests:
         slot = self._finalizer.slot(path)
         if slot is None:
             return self._objects.put_if_absent(path, buffers)
-        self._finish_before(slot)
+        self._finalize_before(slot)
         if self._objects.size(path) is not None:
             # This may also be a version from before there was a manifest store, which must not be replaced.
             return Put.EXISTS
@@ -172,12 +172,12 @@ class ExternalManifests:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`; versions that are committed and not finalized are finalized first."""
-        self._finish_in(prefix)
+        self._finalize_in(prefix)
         return self._objects.list(prefix)
 
     def names(self, prefix: str) -> Sequence[str]:
         """See `Storage.names`; versions that are committed and not finalized are finalized first."""
-        self._finish_in(prefix)
+        self._finalize_in(prefix)
         return self._objects.names(prefix)
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -191,7 +191,7 @@ class ExternalManifests:
 
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
         """See `ListsInOrder`; versions that are committed and not finalized are finalized first."""
-        self._finish_in(prefix)
+        self._finalize_in(prefix)
         if isinstance(self._objects, ListsInOrder):
             return self._objects.first_names(prefix, count)
         return sorted(self._objects.names(prefix), key=str.encode)[:count]
@@ -214,7 +214,7 @@ class ExternalManifests:
 
     def forget_versions(self) -> None:
         """See `RecordsElsewhere`; versions that are committed and not finalized are finalized first."""
-        self._finish_in(MANIFESTS.folder)
+        self._finalize_in(MANIFESTS.folder)
         self._manifests.forget(self._finalizer.from_bucket("").rstrip("/"))
 
     def make_durable(self, paths: Iterable[str]) -> None:
@@ -249,7 +249,7 @@ class ExternalManifests:
             self._finalizer.finalize(slot.base, recorded)
         return True
 
-    def _finish_in(self, prefix: str) -> None:
+    def _finalize_in(self, prefix: str) -> None:
         """Finalizes the newest versions of a folder, down to the first that is finalized.
 
         All older versions are finalized too: every client finalizes the version before its own.
@@ -259,10 +259,10 @@ class ExternalManifests:
             for recorded in takewhile(lambda version: not version.is_final, self._manifests.newest(base)):
                 self._finalizer.finalize(base, recorded)
 
-    def _finish_before(self, slot: VersionPaths) -> None:
+    def _finalize_before(self, slot: VersionPaths) -> None:
         """Finalizes the version before this version, and removes what attempts of this process left."""
         in_order = 1 < slot.version < MANIFESTS.first_detached
-        if in_order and not self._left.follows_finished(slot):
+        if in_order and not self._left.follows_finalized(slot):
             before = self._manifests.get(slot.base, slot.version - 1)
             if before is not None and not before.is_final:
                 self._finalizer.finalize(slot.base, before)

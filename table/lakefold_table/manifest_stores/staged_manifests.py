@@ -133,7 +133,7 @@ class IncompleteUploads:
     def __init__(self) -> None:
         self._lock = ProcessLock()
         self._staged: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
-        self._finished: dict[str, int] = {}
+        self._finalized: dict[str, int] = {}
 
     def keep(self, slot: VersionPaths, staged: str) -> None:
         """Remembers an object that the manifest store may name for the version, now or later."""
@@ -156,13 +156,13 @@ class IncompleteUploads:
             self._staged.pop((base, version), None)
 
     def finalized(self, slot: VersionPaths) -> None:
-        """Remembers that a version needs no finishing."""
+        """Remembers that a version is finalized."""
         with self._lock:
-            self._finished[slot.base] = slot.version
+            self._finalized[slot.base] = slot.version
 
-    def follows_finished(self, slot: VersionPaths) -> bool:
-        """Returns whether the version before this is known to need no finishing."""
-        return self._finished.get(slot.base) == slot.version - 1
+    def follows_finalized(self, slot: VersionPaths) -> bool:
+        """Returns whether the version before this is known to be finalized."""
+        return self._finalized.get(slot.base) == slot.version - 1
 
 
 def _check_size(recorded: ManifestRecord, size: int, where: str) -> None:

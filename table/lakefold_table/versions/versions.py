@@ -422,9 +422,8 @@ class Versions:
 
         If not, the table may have been dropped, and another one created at its path.
         """
-        try:
-            head = self.storage.get_range(self.path(version), 0, HEAD_BYTES)
-        except FileNotFoundError:
+        head = self._head(version)
+        if head is None:
             return False
         return self._last is None or self._last.version != version or head == self._last.head
 
@@ -433,13 +432,17 @@ class Versions:
         last = self._last
         if last is None or last.version != version:
             return
-        try:
-            head = self.storage.get_range(self.path(version), 0, HEAD_BYTES)
-        except FileNotFoundError:
-            # Clients that clean up may remove it once a later version exists: then the put is refused.
-            return
-        if head != last.head:
+        head = self._head(version)
+        # Clients that clean up may remove it once a later version exists: then the put is refused.
+        if head is not None and head != last.head:
             raise self._replaced(version)
+
+    def _head(self, version: int) -> bytes | None:
+        """Returns how the file of this version begins, None if it does not exist."""
+        try:
+            return self.storage.get_range(self.path(version), 0, HEAD_BYTES)
+        except FileNotFoundError:
+            return None
 
     def _replaced(self, version: int) -> StopError:
         return StopError(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RuleEffect(IntEnum):
-    """How severe a rule is. If several rules apply, the most severe counts."""
+    """What a rule does to a proposal. If several rules apply, the highest counts."""
 
     REBASE = 1
     CARRIED = 2
