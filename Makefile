@@ -46,17 +46,19 @@ demo: .java $(DEMO_STAMP) ## run all parts on real events, with progress on the 
 	@$(BIN)/lakefold demo $(if $(FORMAT),--format $(FORMAT))
 
 # They begin in this order, two at a time. One process checks types for as long as most of the others take.
-test: .java setup ## run everything that CI runs: lint, types, docs, and the tests (SINCE=main: those that changes since main can reach)
+test: .java setup ## run what CI runs: lint, types, docs, and nine tests of ten (SINCE=main: those that changes since main can reach)
 ifdef SINCE
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types
 	$(STEP) 'tests that the changes since $(SINCE) can reach'
 	@reached=$$($(BIN)/python -m tests.reached $(SINCE)) && $(BIN)/pytest -q $$reached $(SIDE_BY_SIDE)
 else
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types .bytecode docs .classes test-fast
-	@$(MAKE) --no-print-directory test-rest
+	@$(MAKE) --no-print-directory test-rest TIER=--gate
 endif
 
-test-all: test ## run `make test`, then simulated committers from a random seed on, for SECONDS=300
+test-all: .java setup ## run everything: what `make test` leaves out too, and simulated committers from a random seed on, for SECONDS=300
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types .bytecode docs .classes test-fast
+	@$(MAKE) --no-print-directory test-rest TIER=--keep-durations
 	$(STEP) 'simulation from a random seed on'
 	@$(BIN)/python -m tests.simulation.soak --seconds $(or $(SECONDS),300)
 
@@ -89,7 +91,7 @@ test-fast: setup ## run the tests that need no broker and no Spark (under a minu
 # Integration tests wait for most of their time, oracle tests compute: side by side they take less time.
 test-rest: .java setup ## run the tests of test-oracle and of test-integration side by side
 	$(STEP) 'oracle and integration tests'
-	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) $(SIDE_BY_SIDE)
+	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) $(SIDE_BY_SIDE) $(TIER)
 
 test-oracle: setup ## compare our tables with pylance's; test stores, random and simulated histories, faults
 	$(STEP) 'oracle tests'

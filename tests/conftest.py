@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 import tests.memory_storage  # noqa: F401 - it opens `memory://`
 from lakefold.local import ports
+from tests import durations, tiers
 from tests.distribution import in_order, is_integration, pytest_xdist_make_scheduler
 from tests.scratch import Scratch, scratch_in_memory
 
@@ -82,12 +83,19 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.MonkeyPatch().setattr(ports, "below_outgoing", lambda: own)
     # A process of pytest-xdist has inherited the folder of its run.
     is_run = not hasattr(config, "workerinput")
+    tiers.choose_day(config)
+    if is_run and config.option.keep_durations:
+        config.pluginmanager.register(durations.Stopwatch())
     if is_run and not config.option.basetemp and (scratch := scratch_in_memory()) is not None:
         config.stash[SCRATCH] = scratch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Fault injection: every point instead of some."""
+    """Which tests run: the gate or all of them, every point of fault injection or some."""
+    tiers.add_options(parser)
+    parser.addoption(
+        "--keep-durations", action="store_true", help="write how long each file takes to tests/durations.json"
+    )
     parser.addoption(
         "--all-faults", action="store_true", help="play every point of the fault-injection tests"
     )
@@ -99,7 +107,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says which points the gate has played."""
+    if config.option.gate:
+        terminalreporter.write_line(
+            f"the gate played the points of day {config.option.day}, as does --gate --day={config.option.day}"
+        )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
@@ -120,7 +136,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         else:
             known = sorted(FAST | {"integration", "azure", "clients"})
             raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
-    in_order(items)
+    tiers.leave_out(config, items)
+    in_order(items, durations.kept())
 
 
 @pytest.hookimpl(wrapper=True)

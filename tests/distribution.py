@@ -11,17 +11,21 @@ pytest-xdist 3.8 has groups of its own, which its processes write into the ids o
 they have no effect, because an id can't be changed any more. So the tests are divided here by their files,
 whose names are part of the ids.
 
-The longest groups begin first. If a long group began last, one process would work and the others would wait.
+The longest groups begin first, by `tests/durations.json`. If a long group began last, one process would work
+and the others would wait.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pytest
 
 TOGETHER: Final = {
@@ -81,62 +85,6 @@ TOGETHER: Final = {
 }
 """Files that are one group. The name of a group begins with the fixture that they share."""
 
-LONGEST: Final = (
-    "spark writing",
-    "spark reading",
-    "test_delta_spark",
-    "test_demo",
-    "s3",
-    "test_retried_tasks",
-    "test_pages",
-    "test_log_broker_away",
-    "test_moving_verbs",
-    "test_examples",
-    "relayed",
-    "test_outcomes_cut_short",
-    "test_console_in_a_browser",
-    "test_regrown_log",
-    "test_sharing",
-    "dynamodb",
-    "test_log_half_reports",
-    "test_unanswered_batches",
-    "test_least_rights",
-    "test_damaged_messages",
-    "test_log_cut_short",
-    "tests/faults/test_memory.py",
-    "test_gaps",
-    "test_image",
-    "test_exactly_once",
-    "test_few_threads",
-    "test_committer",
-    "tests/unit/test_console_site.py",
-    "test_maintaining",
-    "test_secure_log",
-    "test_moved_explained",
-    "test_operations",
-    "test_redrive",
-    "test_batches",
-    "test_log_reading",
-    "test_local_verbs",
-    "test_forged_outcomes",
-    "test_topic_settings",
-    "test_compacting_tables",
-    "test_console",
-    "test_local_broker",
-    "test_merge_schema",
-    "test_store_away",
-    "test_writer",
-    "test_open_transactions",
-    "test_log_reports",
-    "test_delta_moving",
-    "test_foreign_hands",
-    "test_hostile_messages",
-    "test_traces",
-    "test_append",
-    "test_crash",
-)
-"""The groups that take longest, the longest first."""
-
 LAST: Final = 4
 """So many ranks after all other groups are for tests that compute, so that no core is idle at the end."""
 
@@ -160,13 +108,20 @@ def is_integration(path: PurePath) -> bool:
     return path.parts[:2] == ("tests", "integration") or path.parts[:3] == ("tests", "faults", "broker")
 
 
-def in_order(items: list[pytest.Item]) -> None:
-    """Sort tests: the longest groups first, those that compute spread among them, some of these last."""
-    groups = dict.fromkeys(group_of(item.nodeid) for item in items)
-    computing = [group for group in groups if "/" in group]
-    ranks: dict[str, float] = {group: len(LONGEST) for group in groups}
-    ranks |= {group: at * (len(LONGEST) + LAST) / len(computing) for at, group in enumerate(computing)}
-    ranks |= {group: rank for rank, group in enumerate(LONGEST)}
+def in_order(items: list[pytest.Item], seconds: Mapping[str, int]) -> None:
+    """Sort tests: the longest groups first, those that compute spread among them, some of these last.
+
+    `seconds`: how long the tests of each file take, by its path.
+    """
+    files = dict.fromkeys(item.nodeid.partition("::")[0] for item in items)
+    lengths: dict[str, int] = defaultdict(int)
+    for file in files:
+        lengths[group_of(file)] += seconds.get(file, 0)
+    longest = sorted(lengths, key=lambda group: -lengths[group])
+    waiting = [group for group in longest if "/" not in group]
+    computing = [group for group in longest if "/" in group]
+    ranks: dict[str, float] = {group: rank for rank, group in enumerate(waiting)}
+    ranks |= {group: at * (len(waiting) + LAST) / len(computing) for at, group in enumerate(computing)}
     items.sort(key=lambda item: ranks[group_of(item.nodeid)])
 
 
