@@ -139,6 +139,21 @@ def test_each_version_has_the_columns_and_rows_of_its_time(
 
 
 SMALL = pa.struct([("x", pa.int64())])
+
+
+def test_a_batch_without_a_struct_is_refused_if_the_files_hold_no_null_structs(tmp_path: Path) -> None:
+    """Rows that pylance appends so are read, and it can neither update nor compact them afterwards."""
+    first = pa.table({"id": [1], "c": pa.array([{"x": 1}], SMALL)})
+    folding = made(tmp_path / "t", first, data_storage_version="2.0")
+    with pytest.raises(InvalidError, match="c is not in the batch, so it would be null"):
+        folding.put(appending(first.select(["id"])))
+    with pytest.raises(InvalidError, match="more can't be added, because it is a struct"):
+        evolve(folding, appending(first.append_column("more", first["c"])))
+    put(folding, appending(pa.table({"id": [2], "c": pa.array([{"x": None}], SMALL)})))
+    lance.dataset(str(folding.path)).optimize.compact_files()
+    assert [row["c"] for row in rows_of(folding)] == [{"x": 1}, {"x": None}]
+
+
 WIDE = pa.struct([("x", pa.int64()), ("y", pa.struct([("deep", pa.list_(pa.string()))]))])
 NESTED: dict[str, tuple[pa.DataType, pa.DataType, object, object, object]] = {
     "a struct": (SMALL, WIDE, {"x": 1}, {"x": 2, "y": {"deep": ["q"]}}, {"x": 1, "y": None}),

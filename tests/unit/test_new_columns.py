@@ -151,4 +151,10 @@ def test_what_the_data_files_of_a_table_can_not_hold_is_refused() -> None:
     mapped = pa.schema([("m", pa.list_(pa.map_(pa.string(), pa.int8())))])
     assert "because data files of version 2.1 can't hold maps" in complaint(mapped, V2_1, table)
     assert added(mapped, table, V2_2) is not None
+    struct = pa.schema([("p", POINT)])
+    assert "p can't be added, because it is a struct, which is null in the rows" in complaint(
+        struct, V2_0, table
+    )
+    assert added(struct, table, V2_1) is not None
+    assert added(pa.schema([("p", pa.list_(POINT))]), table, V2_0) is not None
     assert "to data files of version 0.2" in complaint(pa.schema([("n", pa.int8())]), (0, 2), table)

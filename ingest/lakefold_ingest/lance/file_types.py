@@ -42,6 +42,15 @@ def type_faults(columns: Iterable[pa.Field], version: FileVersion, path: str = "
             yield TypeFault(name, *fault)
 
 
+def needs_values(column: pa.Field, version: FileVersion) -> bool:
+    """Returns whether each row needs a value of this column: data files of version 2.0 have no null structs.
+
+    Rows that were written without the column have a null there. They can be read, but whatever writes them
+    again is refused by pylance: an update, an upsert, a compaction (Lance fact 4.1).
+    """
+    return version == V2_0 and types.is_struct(storage_of(column.type))
+
+
 def each_type(columns: Iterable[pa.Field], path: str = "") -> Iterator[tuple[str, pa.DataType]]:
     """Yields the dotted path and the storage type of each column and of each field below it, depth first."""
     for field in columns:

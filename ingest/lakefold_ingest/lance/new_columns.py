@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import types
 
-from lakefold_ingest.lance.file_types import each_type, type_faults
+from lakefold_ingest.lance.file_types import each_type, needs_values, type_faults
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
@@ -140,6 +140,12 @@ class _Adding:
             what = f"{path}{column.name} ({column.type})"
             hint = "copy the table into a new one, whose files have version 2.0 or later"
             raise self._error(f"{what} can't be added to data files of version {shown}", hint)
+        if needs_values(column, self._version):
+            message = (
+                f"{path}{column.name} can't be added, because it is a struct, which is null in the rows "
+                "that the table has, and data files of version 2.0 can't hold null structs"
+            )
+            raise self._error(message, "add its fields as columns, or copy the table into a new one")
         for fault in type_faults([column], self._version, path):
             raise self._error(f"{fault.path} can't be added, because {fault.reason}", fault.hint)
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from lakefold_ingest.lance.envelopes import append, nothing
+from lakefold_ingest.lance.file_types import needs_values
 from lakefold_ingest.lance.fragments import FragmentTarget
 from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_order import check_order
 from lakefold_ingest.view import TableSettings, View, not_in_format
+from lakefold_table.errors import InvalidError
 from lakefold_table.lance.isolation import ISOLATION
 from lakefold_table.lance.proposal import APPEND, content_text
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
@@ -60,6 +62,7 @@ class LanceView(View):
         """See `View.target`."""
         check_order(columns, settings.sort_by)
         fitting = fit(columns, self.schema, self.uri)
+        self._check_left_out(fitting.schema.names)
         return FragmentTarget(
             self.uri,
             fitting,
@@ -72,6 +75,18 @@ class LanceView(View):
             keeps_bad_rows=bool(settings.bad_records),
             sort_by=settings.sort_by,
         )
+
+    def _check_left_out(self, written: Collection[str]) -> None:
+        """Raises `InvalidError` if rows without a value for a column could not be written again later."""
+        version = file_version(self.data_storage_version)
+        for column in self.schema:
+            if column.name not in written and needs_values(column, version):
+                message = (
+                    f"{column.name} is not in the batch, so it would be null, and the table's data files, of "
+                    "version 2.0, can't hold null structs"
+                )
+                hint = "give each row a struct, whose fields may be null, or copy the table into a new one"
+                raise InvalidError(message, where=self.uri, hint=hint)
 
     def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:
         """See `View.append`: an Append of fragments."""
