@@ -37,7 +37,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 # Tests start hundreds of Python processes on this tree. Each of them would compile it again if it kept no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs site generate charts setup lock clean
+.PHONY: help demo test test-all lint types test-fast test-rest test-coverage test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs site generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ test-fast: setup ## run the tests that need no broker and no Spark (under a minu
 test-rest: .java setup ## run the tests of test-oracle and of test-integration side by side
 	$(STEP) 'oracle and integration tests'
 	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) $(SIDE_BY_SIDE) $(TIER)
+
+test-coverage: .java setup ## run all tests twice as long under coverage.py; print which share of lines and branches they ran, and modules below 90 %
+	$(STEP) 'all tests, with coverage'
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(BIN)/coverage run -m pytest -q tests $(addprefix --ignore=tests/,azure clients) $(SIDE_BY_SIDE)
+	@$(BIN)/python -m tests.coverage_figures
 
 test-oracle: setup ## compare our tables with pylance's; test stores, random and simulated histories, faults
 	$(STEP) 'oracle tests'
