@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakSet
 
 from lakefold_table.errors import InvalidError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _ANEW: Final = (
     'make it after the fork, in the process that uses it, or start processes with "spawn" '
@@ -51,24 +48,23 @@ class OwnProcess:
 
 
 class ProcessLock:
-    """A lock that is free in a forked process, whichever thread of the other one held it at the fork."""
+    """A lock that is free in a forked process, whichever thread of the other one held it at the fork.
+
+    Use it as `with lock.current:`. That is a lock of Python itself, which a Ctrl-C can't leave locked. In an
+    `__enter__` written in Python an interrupt may come after the lock is acquired and before the block.
+    """
 
     def __init__(self) -> None:
-        self._lock = self._held = Lock()
+        self._lock = Lock()
         _locks.add(self)
 
-    def __enter__(self) -> None:
-        lock = self._lock
-        lock.acquire()
-        self._held = lock
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.release()
+    @property
+    def current(self) -> Lock:
+        """The lock of this process. A block that was entered before a fork ends as usual."""
+        return self._lock
 
     def renew(self) -> None:
-        """Frees the lock, for a process that was forked. A block that was entered before ends as usual."""
+        """Frees the lock, for a process that was forked."""
         self._lock = Lock()
 
 

@@ -19,6 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lance.fragment import FragmentMetadata
+from lance.progress import NoopFragmentWriteProgress
 
 from lakefold_ingest.lance import fragments
 from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
@@ -148,6 +149,28 @@ def test_a_column_that_the_batch_has_not_got_is_null(tmp_path: Path) -> None:
     batch = pa.record_batch({"b": ["y"]})
     after = commit(dataset, list(write_fragments(target_of(dataset, batch.schema), [batch])))
     assert after.to_table().to_pylist()[1] == {"a": None, "s": None, "b": "y"}
+
+
+@pytest.mark.parametrize("moment", ["begin", "complete", "rows"])
+def test_an_interrupt_while_pylance_writes_is_an_interrupt(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was an error about a folder or bucket, which is tried again."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch
+        if moment == "rows":
+            interrupted()
+
+    batch = pa.record_batch({"k": [1, 2, 3]})
+    dataset = make_table(tmp_path / "t", list(batch.schema), pa.Table.from_batches([batch]), "2.1")
+    if moment != "rows":
+        monkeypatch.setattr(NoopFragmentWriteProgress, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(write_fragments(target_of(dataset, batch.schema), batches()))
 
 
 @settings(

@@ -23,6 +23,7 @@ from lakefold_reader.tail.wakeup import OutcomesListener
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_table.errors import RetryError
 from lakefold_table.own_process import ProcessLock
+from tests.interrupting import Interrupted, interrupt_at
 from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
@@ -124,12 +125,12 @@ def test_a_scan_waits_for_no_scan_of_the_other_process() -> None:
     held, end = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with scan._ONE_AT_A_TIME:
+        with scan._ONE_AT_A_TIME.current:
             held.set()
             end.wait(2 * ENOUGH_S)
 
     def enters() -> bool:
-        with scan._ONE_AT_A_TIME:
+        with scan._ONE_AT_A_TIME.current:
             return True
 
     thread = threading.Thread(target=hold)
@@ -165,9 +166,28 @@ def test_a_block_that_was_entered_before_the_fork_ends_in_both_processes() -> No
     lock = ProcessLock()
 
     def enters_again() -> bool:
-        with lock:
+        with lock.current:
             return True
 
-    with lock:
+    with lock.current:
         assert in_fork(enters_again) == 0
     assert enters_again()
+
+
+def test_an_interrupt_leaves_no_lock_locked() -> None:
+    lock = ProcessLock()
+
+    def enter() -> None:
+        with lock.current:
+            pass
+
+    points = 0
+    while True:
+        points += 1
+        try:
+            interrupt_at(points, enter, __file__)
+        except Interrupted:
+            assert not lock.current.locked()
+        else:
+            break
+    assert points > 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.storage.local import LocalStorage
+from tests.interrupting import Interrupted, interrupt_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from _typeshed import TraceFunction
 
 CALLS: dict[str, Callable[[LocalStorage], object]] = {
     "get": lambda storage: storage.get("t/_versions/1"),
@@ -29,34 +26,6 @@ CALLS: dict[str, Callable[[LocalStorage], object]] = {
     "list": lambda storage: list(storage.list("t/_versions")),
     "put": lambda storage: storage.put_if_absent("t/new/2", [b"two"]),
 }
-
-
-class Interrupted(BaseException):
-    """Replaces `KeyboardInterrupt`, which a test runner takes for its own."""
-
-
-def interrupt_before(number: int, call: Callable[[], object]) -> None:
-    """Calls, and raises `Interrupted` before the n-th instruction of the storage package if there is one."""
-    left = number
-
-    def step(frame: FrameType, event: str, _: object) -> TraceFunction | None:
-        nonlocal left
-        if "lakefold_table/storage" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if not left:
-                sys.settrace(None)
-                raise Interrupted
-        return step
-
-    before = sys.gettrace()
-    sys.settrace(step)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +50,7 @@ def test_an_interrupt_closes_no_descriptor_twice(name: str, tmp_path: Path) -> N
             (tmp_path / "t/new/2").unlink()
         points += 1
         try:
-            interrupt_before(points, lambda: CALLS[name](storage))
+            interrupt_at(points, lambda: CALLS[name](storage), "lakefold_table/storage")
         except Interrupted:
             continue
         break

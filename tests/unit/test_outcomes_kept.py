@@ -7,6 +7,8 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any, cast
 
 import pytest
@@ -20,6 +22,7 @@ from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcom
 from lakefold_table.errors import RetryError
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
+from tests.interrupting import Interrupted, interrupt_at
 
 TABLE = "s3://lake/flights"
 LOG = LogId("c", "t", 0)
@@ -109,9 +112,10 @@ def waiter(reader: Reader) -> OutcomeWaiter:
     made._known, made._undecided = OrderedDict(), OrderedDict()
     made._expected, made._doubted = {}, {}
     made._committed = CommittedReports(cast("Any", reader.committed_from))
-    made._is_closed = made._is_reading = False
-    made._first = 0
-    made._changed, made._turns = threading.Condition(), Turns()
+    made._is_closed, made._first = False, 0
+    made._reading = made._interrupted_at = None
+    made._changing, made._turns = threading.Lock(), Turns()
+    made._changed = threading.Condition(made._changing)
     return made  # type: ignore[no-any-return]
 
 
@@ -252,3 +256,24 @@ def test_a_thread_that_waits_for_a_refusal_delays_no_other_one() -> None:
         assert not first.done()
         reader.report(1, Committed(3))
         assert first.result().result == Committed(3)
+
+
+def test_an_interrupt_at_any_moment_keeps_nobody_waiting_and_loses_no_outcome() -> None:
+    """Ctrl-C ends a wait of the main thread, whose next wait reads on, and so do those of other threads."""
+    for point in count(1):
+        reader = Reader()
+        waiting = waiter(reader)
+        waiting.expect(at(2))
+        reader.report(2, COMMITTED)
+        reader.report(1, COMMITTED)
+        first = partial(waiting.wait, at(1), sent(1), 30.0)
+        try:
+            interrupt_at(point, first, "lakefold_log/read/outcomes")
+        except Interrupted:
+            assert first().result == COMMITTED, point
+            with ThreadPoolExecutor(1) as other:
+                second = other.submit(waiting.wait, at(2), sent(2), 30.0).result()
+            assert second.result == COMMITTED, point
+        else:
+            break
+    assert point > 50

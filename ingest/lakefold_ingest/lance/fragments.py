@@ -47,6 +47,8 @@ _EXTERNAL_STORE = "+ddb"
 _REFUSED = re.compile(r"^(?:Invalid user input|Not supported): .*rust/lance-(?:encoding|file)/", re.DOTALL)
 # Errors of the operating system that last until somebody changes a right or a mount are raised as they are.
 _SYSTEM = re.compile(r"\(os error \d+\)")
+# A Ctrl-C while pylance calls Python, e.g. to report its progress, is an OSError of it.
+_INTERRUPTED = re.compile(r"\bKeyboardInterrupt\b")
 _ROWS_HINT = "cast or fill the column, or write into a table whose `data_storage_version` is 2.2"
 
 
@@ -151,7 +153,7 @@ class _Feed:
                 self._rest = self._rest.slice(batch.num_rows)
                 rows, self._bytes = rows + batch.num_rows, self._bytes + batch.nbytes
                 yield batch
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             self.error = error
             raise
 
@@ -181,6 +183,8 @@ def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         if feed.error is not None:
             raise feed.error from None
+        if _INTERRUPTED.search(str(error)):
+            raise KeyboardInterrupt from error
         raise _not_written(error, target.uri) from error
     except BaseException as error:
         if type(error).__name__ != PANIC:

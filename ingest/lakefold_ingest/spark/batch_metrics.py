@@ -159,7 +159,7 @@ _counted: dict[str, int] = {}
 def note_batch(table: str, key: Key, run_id: str | None, report: BatchReport) -> None:
     """Keeps the figures of a batch of a query's run; of a batch that no query runs, only the sums."""
     batch = ended_batch(table, key, run_id or "", report)
-    with _lock:
+    with _lock.current:
         _metrics.note(batch)
         if run_id:
             _kept.append(batch)
@@ -214,14 +214,14 @@ def failures_noted(table: str, app_id: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        with _lock:
+        with _lock.current:
             _metrics.note_failure(table, app_id)
         raise
 
 
 def serve(address: MetricsAddress) -> None:
     """Serves the sums of this process from now on. Raises `InvalidError` if the address can't be used."""
-    with _lock:
+    with _lock.current:
         if address in _served:
             return
         try:
@@ -277,7 +277,7 @@ def count_stored(spark: SparkSession, address: MetricsAddress) -> None:
 def _count(run_id: str) -> None:
     """Adds what is stored of the batches of a run that goes on, unless they were added before."""
     stored = _stored(notes_folder(), run_id)
-    with _lock:
+    with _lock.current:
         highest = _counted.get(run_id)
         if highest is None:
             return
@@ -296,7 +296,7 @@ def progress(query: StreamingQuery) -> list[dict[str, Any]]:
     they wrote none, or more than 1,000 batches ago (100 of `format`).
     """
     run_id = str(query.runId)
-    with _lock:
+    with _lock.current:
         kept = [each for each in _kept if each.run_id == run_id]
     kept += _stored(notes_folder(), run_id)
     return [

@@ -78,7 +78,7 @@ def check_executors(spark: SparkSession, settings: WriteSettings, *, merges: boo
     checked as soon as the table exists. Raises as `read_view` and the table's store do if the driver itself
     lacks access.
     """
-    with _checks_lock:
+    with _checks_lock.current:
         check = _checks.setdefault(spark.sparkContext, {}).setdefault((settings.table, merges), _TableCheck())
     if check.is_done:
         return

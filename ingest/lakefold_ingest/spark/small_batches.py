@@ -95,7 +95,7 @@ _writers: OrderedDict[tuple[str, str], RecentSizes] = OrderedDict()
 
 def recent_sizes(table: str, app_id: str) -> RecentSizes:
     """Returns the sizes of the batches that this process has written for an app, of the newest 1,000 apps."""
-    with _lock:
+    with _lock.current:
         sizes = _writers.setdefault((table, app_id), RecentSizes())
         _writers.move_to_end((table, app_id))
         if len(_writers) > _WRITERS:

@@ -12,12 +12,21 @@ import logging
 import os
 import threading
 import time
+from collections import OrderedDict
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.writing.sent_batches import QUIET_S, SentBatch, TableWaiter, Unanswered
+from lakefold_ingest.writing.sent_batches import (
+    QUIET_S,
+    SentBatch,
+    SentProposals,
+    TableWaiter,
+    Unanswered,
+    sent_batches,
+)
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.failures import MissingTopicError
 from lakefold_log.client.topics import describe
@@ -45,6 +54,8 @@ SEND_S = 60.0
 """How many seconds brokers have to store a proposal, if nothing else is said."""
 _LEAST_CONNECT_S, _CONNECT_S = 1.0, 10.0
 """The least and the most seconds that an attempt to connect lasts before another one begins."""
+MOST_WAITERS = 32
+"""So many tables have a waiter that stays connected, with some eight threads and a dozen open files each."""
 _SOON_S = 1.0
 """Brokers that can be reached, and a committer without a backlog, answer within this many seconds."""
 LOGGER = logging.getLogger("lakefold")
@@ -80,7 +91,8 @@ class LogClient:
         self._proposer = Proposer(config, topics, timeout_s=timeout_s)
         # How long brokers may take is a setting of a producer, and most processes have one value of it.
         self._proposers = {timeout_s: self._proposer}
-        self._waiters: dict[tuple[str, int], TableWaiter] = {}
+        self._waiters: OrderedDict[tuple[str, int], TableWaiter] = OrderedDict()
+        self._resting: dict[tuple[str, int], SentProposals] = {}
         self._looked_up: set[tuple[str, str]] = set()
         self._lock = ProcessLock()
 
@@ -104,14 +116,14 @@ class LogClient:
         """
         proposer = self._sender(timeout_s)
         chosen = self._proposer.partition_for(envelope.table, partition)
-        waiter = self._waiter(envelope.table, chosen)
-        waiter.enter()
-        started = time.perf_counter()
-        try:
-            sent = proposer.send(envelope, chosen, headers=headers, storage_options=storage_options)
-        except BaseException:
-            waiter.leave()
-            raise
+        with self._waiter(envelope.table, chosen) as waiter:
+            waiter.enter()
+            started = time.perf_counter()
+            try:
+                sent = proposer.send(envelope, chosen, headers=headers, storage_options=storage_options)
+            except BaseException:
+                waiter.leave()
+                raise
         return Proposed(proposer, waiter, envelope, sent, started)
 
     def await_turn(
@@ -119,7 +131,8 @@ class LogClient:
     ) -> float:
         """See `OutcomeWaiter.await_turn`, for a proposal that is built next for `table`."""
         chosen = self._proposer.partition_for(table, partition)
-        return self._waiter(table, chosen).await_turn(turn, timeout_s)
+        with self._waiter(table, chosen) as waiter:
+            return waiter.await_turn(turn, timeout_s)
 
     def ask(
         self,
@@ -152,8 +165,8 @@ class LogClient:
         `headers`: those of its message. Raises as `Proposer.send_wait` does.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
-        waiter, proposer = self._waiter(envelope.table, chosen), self._sender(timeout_s)
-        with waiter.lock:
+        proposer = self._sender(timeout_s)
+        with self._waiter(envelope.table, chosen) as waiter, waiter.lock:
             # No thread moves to the end of the outcomes before this one is noted.
             outcomes_from = waiter.outcomes.offset
             sent = proposer.send(envelope, chosen, headers=headers, storage_options=storage_options)
@@ -164,9 +177,11 @@ class LogClient:
 
     def unanswered(self, table: str, app_id: str) -> list[SentBatch]:
         """Returns the batches of the app that were sent without waiting and have no known outcome."""
-        with self._lock:
+        with self._lock.current:
             waiters = [waiter for (name, _), waiter in self._waiters.items() if name == table]
-        return [sent for waiter in waiters for sent in waiter.sent_batches(app_id)]
+            resting = [sent for (name, _), sent in self._resting.items() if name == table]
+        connected = [waiter.sent_batches(app_id) for waiter in waiters]
+        return list(chain(*connected, *(sent_batches(sent, app_id) for sent in resting)))
 
     def has_looked_up(self, table: str, app_id: str) -> bool:
         """Returns whether this process, or one whose batches it took over, has called `refused_before`."""
@@ -179,11 +194,12 @@ class LogClient:
         """
         self._looked_up.add((table, app_id))
         partitions = {each.position.log.partition for each in sent}
-        with self._lock:
-            partitions.update(partition for name, partition in self._waiters if name == table)
-        for partition in partitions:
+        with self._lock.current:
+            keys = [*self._waiters, *self._resting]
+        for partition in partitions.union(partition for name, partition in keys if name == table):
             own = [each for each in sent if each.position.log.partition == partition]
-            self._waiter(table, partition).take_over(table, app_id, own)
+            with self._waiter(table, partition) as waiter:
+                waiter.take_over(table, app_id, own)
 
     def make_room(
         self, table: str, app_id: str, partition: int | None, most: Unanswered, timeout_s: float
@@ -197,8 +213,8 @@ class LogClient:
         If this user may not read outcomes it doesn't wait. Raises `RetryError` if the committer is still too
         far behind after `timeout_s` seconds, `StopError` as `ask` does.
         """
-        waiter = self._waiter(table, self._proposer.partition_for(table, partition))
-        return waiter.make_room(app_id, most, timeout_s), waiter.lag(app_id)
+        with self._waiter(table, self._proposer.partition_for(table, partition)) as waiter:
+            return waiter.make_room(app_id, most, timeout_s), waiter.lag(app_id)
 
     def refused_before(
         self, table: str, app_id: str, missing: Sequence[Interval], timeout_s: float
@@ -234,7 +250,7 @@ class LogClient:
 
     def close(self) -> None:
         """Waits until what was sent is acknowledged, and closes the producer and the waiters."""
-        with self._lock:
+        with self._lock.current:
             waiters = list(self._waiters.values())
             proposers = list(self._proposers.values())
         for waiter in waiters:
@@ -244,19 +260,47 @@ class LogClient:
 
     def _sender(self, timeout_s: float) -> Proposer:
         """Returns the producer whose proposals brokers have to store within `timeout_s` seconds."""
-        with self._lock:
+        with self._lock.current:
             if timeout_s not in self._proposers:
                 self._proposers[timeout_s] = Proposer(self._config, self._topics, timeout_s=timeout_s)
             return self._proposers[timeout_s]
 
-    def _waiter(self, table: str, partition: int) -> TableWaiter:
-        """Returns the waiter for the outcomes of this process's proposals for a table."""
+    @contextmanager
+    def _waiter(self, table: str, partition: int) -> Iterator[TableWaiter]:
+        """Gives the waiter for the outcomes of this process's proposals for a table.
+
+        The waiters of the tables that were written longest ago are closed if there are too many. What they
+        have not read yet is read by the next one of the table. Raises `RetryError` if no broker answers.
+        """
         key = (table, partition)
-        with self._lock:
+        with self._lock.current:
             if key not in self._waiters:
-                outcomes = OutcomeWaiter(self._config, self._topics, table, partition=partition)
-                self._waiters[key] = TableWaiter(outcomes)
-            return self._waiters[key]
+                waiter = TableWaiter(OutcomeWaiter(self._config, self._topics, table, partition=partition))
+                waiter.resume(self._resting.get(key, OrderedDict()))
+                self._waiters[key] = waiter
+                self._resting.pop(key, None)
+            self._waiters.move_to_end(key)
+            waiter = self._waiters[key]
+            waiter.users += 1
+            closed = self._closed()
+        try:
+            for outcomes in closed:
+                outcomes.close()
+            yield waiter
+        finally:
+            with self._lock.current:
+                waiter.users -= 1
+
+    def _closed(self) -> list[OutcomeWaiter]:
+        """Removes the waiters that are too many, and returns what is to be closed. The lock is held."""
+        spare = len(self._waiters) - MOST_WAITERS
+        idle = [key for key, waiter in self._waiters.items() if waiter.is_idle] if spare > 0 else []
+        closed = []
+        for key in idle[: max(spare, 0)]:
+            if unread := self._waiters[key].unawaited:
+                self._resting[key] = unread
+            closed.append(self._waiters.pop(key).outcomes)
+        return closed
 
 
 class Proposed:
@@ -392,7 +436,7 @@ def open_client(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Log
 
 def _client(config: KafkaConfig, topics: Topics, connect_s: float, timeout_s: float) -> LogClient:
     key = _address(config, topics)
-    with _clients_lock:
+    with _clients_lock.current:
         if key not in _clients:
             _clients[key] = LogClient(config, topics, connect_s, timeout_s)
         return _clients[key]
@@ -405,7 +449,7 @@ def has_client(config: KafkaConfig, topics: Topics) -> bool:
 
 def drop_client(config: KafkaConfig, topics: Topics) -> None:
     """Closes a client that can't be used any more, so that the next batch gets a new client."""
-    with _clients_lock:
+    with _clients_lock.current:
         client = _clients.pop(_address(config, topics), None)
     if client is not None:
         client.close()
@@ -413,7 +457,7 @@ def drop_client(config: KafkaConfig, topics: Topics) -> None:
 
 def close_clients() -> None:
     """Closes all clients; called at exit."""
-    with _clients_lock:
+    with _clients_lock.current:
         _Closing.now.set()
         _Closing.now = threading.Event()
         clients = list(_clients.values())

@@ -19,13 +19,13 @@ from lakefold_ingest.writing.settings import MOST_UNANSWERED
 from lakefold_protos.lakefold.log_pb2 import Claim, Envelope
 from lakefold_table.entry import Committed, Duplicate, Outcome
 from lakefold_table.errors import InvalidError, OptionName, RetryError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_log.read.outcomes import OutcomeWaiter
     from lakefold_log.read.turns import Turn
-    from lakefold_table.position import Position
 
 _BEHIND = (
     "see that a committer runs and how far behind it is (lakefold status); the batch may be run again, or ",
@@ -93,21 +93,54 @@ class _SentProposal:
         return True
 
 
+SentProposals = OrderedDict[Position, _SentProposal]
+"""What was sent without waiting and has no known outcome yet, by position."""
+
+
+def sent_batches(sent: SentProposals, app_id: str) -> list[SentBatch]:
+    """Returns the batches of the app among these, the oldest first."""
+    since_1970 = time.time() - time.monotonic()
+    return [
+        SentBatch(
+            each.named.batch_id, position, each.sent_at + since_1970, each.may_repeat, each.outcomes_from
+        )
+        for position, each in sent.items()
+        if each.named.app_id == app_id
+    ]
+
+
 @dataclass(slots=True)
 class TableWaiter:
     """Waits for the outcomes of this process's proposals for a table; for any number of threads.
 
-    `asking`: how many proposals are awaited now. `unawaited`: what was sent without waiting and has no known
-    outcome yet, by position. `is_blind`: this user may not read outcomes. `read_at`: when brokers
-    were asked for them last, by the monotonic clock.
+    `users`: how many calls of a `LogClient` use it now. `asking`: how many proposals are awaited now.
+    `unawaited`: what was sent without waiting and has no known outcome yet, by position. `is_blind`: this
+    user may not read outcomes. `read_at`: when brokers were asked for them last, by the monotonic clock.
     """
 
     outcomes: OutcomeWaiter
     lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
     asking: int = 0
-    unawaited: OrderedDict[Position, _SentProposal] = field(default_factory=OrderedDict)
+    unawaited: SentProposals = field(default_factory=OrderedDict)
     is_blind: bool = False
     read_at: float = -math.inf
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call uses it and no outcome is awaited now."""
+        return not (self.users or self.asking)
+
+    def resume(self, unawaited: SentProposals) -> None:
+        """Takes over what another waiter of this process has sent without waiting, which is closed.
+
+        Raises `RetryError` if no broker answers.
+        """
+        for position in unawaited:
+            self.outcomes.expect(position)
+        if unawaited:
+            self.outcomes.read_again_from(min(each.outcomes_from for each in unawaited.values()))
+        self.unawaited = unawaited
 
     def await_turn(self, turn: Callable[[], Turn], timeout_s: float) -> float:
         """See `OutcomeWaiter.await_turn`. Waits no longer if no broker answers."""
@@ -145,18 +178,8 @@ class TableWaiter:
 
     def sent_batches(self, app_id: str) -> list[SentBatch]:
         """Returns what the app has sent without waiting and has no known outcome, the oldest first."""
-        since_1970 = time.time() - time.monotonic()
         with self.lock:
-            return [
-                SentBatch(
-                    each.named.batch_id,
-                    position,
-                    each.sent_at + since_1970,
-                    each.may_repeat,
-                    each.outcomes_from,
-                )
-                for position, each in self._of(app_id)
-            ]
+            return sent_batches(self.unawaited, app_id)
 
     def take_over(self, table: str, app_id: str, sent: Sequence[SentBatch]) -> None:
         """See `LogClient.take_over`. A batch is identified by its key alone, whatever the format."""

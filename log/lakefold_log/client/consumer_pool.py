@@ -36,12 +36,12 @@ class ConsumerPool:
     @contextmanager
     def keeping(self) -> Iterator[None]:
         """Keeps consumers for later requests within this block, and closes them after it."""
-        with self._lock:
+        with self._lock.current:
             self._keepers += 1
         try:
             yield
         finally:
-            with self._lock:
+            with self._lock.current:
                 self._keepers -= 1
                 unused = [] if self._keepers else [self._kept.pop(kind) for kind in tuple(self._kept)]
             for consumer in unused:
@@ -51,14 +51,14 @@ class ConsumerPool:
     def lend(self, group: str, isolation: str) -> Iterator[Consumer]:
         """Lends a consumer for a request. If the request fails, the consumer is closed."""
         kind = (group, isolation)
-        with self._lock:
+        with self._lock.current:
             consumer = self._kept.pop(kind, None)
         if consumer is None:
             consumer = self._make(group, isolation)
         is_kept = False
         try:
             yield consumer
-            with self._lock:
+            with self._lock.current:
                 is_kept = self._keepers > 0 and kind not in self._kept
                 if is_kept:
                     self._kept[kind] = consumer

@@ -99,7 +99,7 @@ class TopicGuard:
 
         Raises `GapError` if it is another topic. Call this after the answer has come, or its time is over.
         """
-        with self._checking:
+        with self._checking.current:
             return self._checked(future)
 
     def _checked(self, future: Future[TopicDescription]) -> LakefoldError | None:
@@ -155,7 +155,7 @@ class DeferredTopicCheck:
     def ask(self) -> None:
         """Requests the topic's identity, since messages have come."""
         answer = self._guard.ask()
-        with self._changing:
+        with self._changing.current:
             self._awaited, self._owed = answer, True
 
     def settle(self) -> None:
@@ -164,7 +164,7 @@ class DeferredTopicCheck:
         Raises `GapError` if they may not be, `RetryError` if that is not known now; the next call checks
         again.
         """
-        with self._changing:
+        with self._changing.current:
             if not self._owed:
                 return
             if self._awaited is None:
@@ -179,6 +179,6 @@ class DeferredTopicCheck:
 
     def _end(self, answer: Future[TopicDescription], *, owed: bool) -> None:
         """Notes that a request was answered, unless messages came later and made a request of their own."""
-        with self._changing:
+        with self._changing.current:
             if self._awaited is answer:
                 self._awaited, self._owed = None, owed

@@ -39,7 +39,7 @@ class KnownEnd:
         If the brokers don't answer within that, this returns what they said before, and so do the next calls
         until an answer has come or the request has failed.
         """
-        with self._changing:
+        with self._changing.current:
             if self._asking is not None:
                 return self._end
             asking = threading.Thread(target=self._request, name="lakefold-known-end", daemon=True)

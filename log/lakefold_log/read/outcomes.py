@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_log.client.admin import Admin, KafkaConfig
@@ -52,6 +53,8 @@ _POLL_S: Final = 0.02
 _TURN_S: Final = 0.5
 # The time limit of a question to the brokers while a refusal is awaited.
 _QUESTION_S: Final = 3.0
+# How long a thread waits before it looks whether the one that reads has ended.
+_LOOK_S: Final = 1.0
 _PATIENCE_S: Final = 60.0
 _NO_ANSWER: Final = (
     "check that a committer runs and how far behind it is (lakefold status), or read the table"
@@ -60,6 +63,14 @@ _ANOTHER_ENTRY: Final = (
     "the transactions topic was created again or lost its end: find out what did that, connect again and "
     "send the same proposal, it is folded once"
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reading:
+    """A turn of a thread at the reader, which began to read at a position."""
+
+    thread: threading.Thread
+    position: int
 
 
 class OutcomeWaiter(Closing):
@@ -90,8 +101,10 @@ class OutcomeWaiter(Closing):
         self._doubted: dict[Position, int] = {}
         self._expected: dict[Position, Outcome | None] = {}
         self._is_closed = False
-        self._is_reading = False
-        self._changed = threading.Condition()
+        self._reading: _Reading | None = None
+        self._interrupted_at: int | None = None
+        self._changing = threading.Lock()
+        self._changed = threading.Condition(self._changing)
         self._turns = Turns()
 
     def skip_to_end(self) -> None:
@@ -122,7 +135,7 @@ class OutcomeWaiter(Closing):
             if own is None and not self._turns.is_empty:
                 own = turn()
             now = time.monotonic()
-            with self._changed:
+            with self._changing:
                 until = None if own is None else self._turns.wait_until(own, now)
             if until is None or now >= deadline or self._is_closed:
                 return now - begun if has_waited else 0.0
@@ -216,23 +229,39 @@ class OutcomeWaiter(Closing):
         """Gives the reader to this thread: one thread reads, the others wait for what it reads.
 
         Yields whether this thread has the reader. It hasn't if the outcome for `position` became known
-        meanwhile, or the deadline has passed.
+        meanwhile, or the deadline has passed. A Ctrl-C may come at any moment, also before the block or while
+        the reader is given back: a thread that has kept it so takes it again.
         """
-        with self._changed:
-            while self._is_reading and self._outcome_at(position) is None:
-                remaining_s = None if deadline is None else deadline - time.monotonic()
-                if remaining_s is not None and remaining_s <= 0:
-                    break
-                self._changed.wait(remaining_s)
-            has_turn = not self._is_reading and self._outcome_at(position) is None
-            self._is_reading = self._is_reading or has_turn
+        own = _Reading(threading.current_thread(), self._reader.position)
         try:
+            with self._changing:
+                while self._is_taken() and self._outcome_at(position) is None:
+                    remaining_s = _LOOK_S if deadline is None else deadline - time.monotonic()
+                    if remaining_s <= 0:
+                        break
+                    self._changed.wait(min(remaining_s, _LOOK_S))
+                if not self._is_taken() and self._outcome_at(position) is None:
+                    self._reading = own
+            has_turn = self._reading is own
+            if has_turn and self._interrupted_at is not None and not self._is_closed:
+                self._reader.seek(self._interrupted_at)
+                self._interrupted_at = None
             yield has_turn
+        except KeyboardInterrupt:
+            if self._reading is own and self._interrupted_at is None:
+                # Messages may have been received and not kept: the next turn reads them again.
+                self._interrupted_at = own.position
+            raise
         finally:
-            if has_turn:
-                with self._changed:
-                    self._is_reading = False
+            if self._reading is own:
+                self._reading = None
+                with self._changing:
                     self._changed.notify_all()
+
+    def _is_taken(self) -> bool:
+        """Returns whether another thread has the reader, which has not ended."""
+        thread = None if self._reading is None else self._reading.thread
+        return thread is not None and thread is not threading.current_thread() and thread.is_alive()
 
     def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
         """Returns the outcomes that committers have reported of these envelopes.
@@ -327,7 +356,7 @@ class OutcomeWaiter(Closing):
 
     def _is_new(self, message: Message, outcome: Outcome) -> bool:
         """Notes whose turn it is by an outcome. Returns whether it came after this was created or skipped."""
-        with self._changed:
+        with self._changing:
             self._turns.hear(outcome, dict(message.headers).get(TURN) or b"", time.monotonic())
         return message.offset >= self._first
 

@@ -131,7 +131,7 @@ class Proposer(Closing):
         producer can't be used any more. Only `position_of` verifies that the position is in the expected
         topic.
         """
-        with self._guard_lock:
+        with self._guard_lock.current:
             self._guard.step()
         log = self.topic.log_id(self.partition_for(envelope.table, partition))
         trace = sending(self.topic.name, log.partition, envelope, tuple(headers))
@@ -156,7 +156,7 @@ class Proposer(Closing):
         sent: Future[Position] = Future()
 
         def hand_over() -> None:
-            with self._client_lock:
+            with self._client_lock.current:
                 self._usable_client().produce(
                     self.topic.name,
                     data,

@@ -186,7 +186,7 @@ class DynamoManifests:
 
     def _check_table(self) -> None:
         """Raises unless the table has the keys that Lance clients need; they check the same."""
-        with self._lock:
+        with self._lock.current:
             if self._is_checked:
                 return
             with self._translated_errors(""):

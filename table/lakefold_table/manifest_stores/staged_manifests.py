@@ -137,27 +137,27 @@ class IncompleteUploads:
 
     def keep(self, slot: VersionPaths, staged: str) -> None:
         """Remembers an object that the manifest store may name for the version, now or later."""
-        with self._lock:
+        with self._lock.current:
             self._staged[slot.base, slot.version].add(staged)
 
     def drop(self, slot: VersionPaths, staged: str) -> None:
         """Forgets an object that was removed."""
-        with self._lock:
+        with self._lock.current:
             self._staged[slot.base, slot.version].discard(staged)
 
     def all(self) -> list[tuple[tuple[str, int], frozenset[str]]]:
         """Returns what is remembered, by table and version."""
-        with self._lock:
+        with self._lock.current:
             return [(key, frozenset(paths)) for key, paths in self._staged.items() if paths]
 
     def forget(self, base: str, version: int) -> None:
         """Forgets all attempts at a version."""
-        with self._lock:
+        with self._lock.current:
             self._staged.pop((base, version), None)
 
     def finalized(self, slot: VersionPaths) -> None:
         """Remembers that a version is finalized."""
-        with self._lock:
+        with self._lock.current:
             self._finalized[slot.base] = slot.version
 
     def follows_finalized(self, slot: VersionPaths) -> bool:

@@ -123,7 +123,7 @@ def s3_clients(options: AwsOptions, bucket: str) -> S3Clients:
     endpoint = _without_bucket(options.endpoint, bucket) if options.virtual_hosted else options.endpoint
     style: Style = "path" if path_style else "virtual" if options.virtual_hosted else "auto"
     key = (os.getpid(), "s3", options, endpoint)
-    with _lock:
+    with _lock.current:
         if key not in _made:
             _made[key] = S3Clients(
                 *(_client("s3", options, endpoint, tries, style) for tries in (1, options.attempts))
@@ -138,7 +138,7 @@ def dynamodb_client(options: AwsOptions, endpoint: str, *, attempts: int | None 
     If `endpoint` is empty, boto3 finds it.
     """
     key = (os.getpid(), "dynamodb", options, endpoint, attempts)
-    with _lock:
+    with _lock.current:
         if key not in _made:
             _made[key] = _client("dynamodb", options, endpoint, attempts or options.attempts, "auto")
         client: DynamoDBClient = _made[key]

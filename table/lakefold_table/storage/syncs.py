@@ -120,7 +120,7 @@ class Failures:
 
     def add(self, path: str, error: OSError) -> None:
         """Counts a failure, and logs it."""
-        with self._lock:
+        with self._lock.current:
             self._count += 1
         LOGGER.error("fsync of %s failed: %s; it counts as not written", path, error.strerror or error)
 

@@ -98,7 +98,7 @@ class FragmentRanges:
 
     def keep(self) -> None:
         """Keeps the ranges of the fragments `holding` returned. All their rows were added."""
-        with _lock:
+        with _lock.current:
             for number, ranges in self._seen.items():
                 fragment = self._fragments[number]
                 name, deletions = self._name(fragment), fragment.deletion_file.SerializeToString()
@@ -120,7 +120,7 @@ class FragmentRanges:
 
     def _of(self, fragment: DataFragment) -> Sequence[Range] | None:
         name = self._name(fragment)
-        with _lock:
+        with _lock.current:
             kept = _known.get(name)
             if kept is None:
                 return None

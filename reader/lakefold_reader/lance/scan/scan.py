@@ -229,7 +229,7 @@ class Dataset:
                 use_scalar_index=where is None or self._by_index,
                 **options,
             )
-            with _ONE_AT_A_TIME:
+            with _ONE_AT_A_TIME.current:
                 rows = scanner.to_reader()
             return _without_columns(rows) if is_stand_in else rows
 
@@ -493,7 +493,7 @@ class _OpenFile:
             _check_size(self.path, file)
         self._all = self._open(None)
         with translated_errors(self.path):
-            with _ONE_AT_A_TIME:
+            with _ONE_AT_A_TIME.current:
                 descriptor = self._all.read_global_buffer(0)
             self.rows: int = self._all.num_rows()
         try:
@@ -513,7 +513,7 @@ class _OpenFile:
             import lance
 
         _check_threads()
-        with translated_errors(self.path), _ONE_AT_A_TIME:
+        with translated_errors(self.path), _ONE_AT_A_TIME.current:
             return lance.file.LanceFileReader(self.path, storage_options=self._options, columns=columns)
 
 
