@@ -56,7 +56,8 @@ def append(
 
     Raises `InvalidError` if the rows don't fit the table or an option is wrong, `RefusedError` (with
     `.outcome`) if the committer refused them for good, `RetryError` if the log or the committer did not
-    answer: with a key the same call may be repeated. Raises `StopError` if the topic was deleted and created
+    answer: with a key the same call may be repeated. Rows that are a stream have to be made again for that:
+    one that was read before raises `InvalidError`. Raises `StopError` if the topic was deleted and created
     again.
     """
     settings = write_settings(table, options, append)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakSet
 
 import pyarrow as pa
 from pyarrow import types
@@ -31,6 +32,8 @@ _INSTEAD: Final = {
     "generator": "pass pyarrow.RecordBatchReader.from_batches(schema, rows)",
 }
 """What to pass in place of rows that have no stream, by the name of their type."""
+_begun: Final[WeakSet[pa.RecordBatchReader]] = WeakSet()
+"""The streams that were read here, at least in part. They would give fewer rows, or none, if read again."""
 _LISTS: Final = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
@@ -65,6 +68,8 @@ class RowSource:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows. Raises `InvalidError` if they are read again and the source has lost them."""
         reader, self._reader = self._reader or _reader_of(self._rows), None
+        if isinstance(self._rows, pa.RecordBatchReader):
+            _begun.add(self._rows)
         count, checksum = 0, RowChecksum()
         for given in reader:
             batch = given if self.schema == self._given else given.cast(self.schema)
@@ -123,6 +128,9 @@ def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
         message = f"rows of type {type(rows).__name__} have no Arrow stream (__arrow_c_stream__)"
         hint = _INSTEAD.get(type(rows).__name__, "pass a pyarrow, polars, pandas or duckdb table")
         raise InvalidError(message, where="rows", hint=hint)
+    if isinstance(rows, pa.RecordBatchReader) and rows in _begun:
+        message = "the stream was read before, and can't be read again"
+        raise InvalidError(message, where="rows", hint="pass a table, or make the stream again")
     if isinstance(rows, pa.Table):
         # From a stream of another library Arrow takes columns of up to 63 levels.
         return rows.to_reader()
