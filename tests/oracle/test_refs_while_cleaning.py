@@ -399,6 +399,28 @@ def is_killed_at(table: Path, number: int) -> bool:
     return False
 
 
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_reader_of_all_that_exists_begins_behind_what_a_killed_clean_up_began_to_remove(
+    tables: Path, tmp_path: Path, kind: str
+) -> None:
+    """It began at a version without its files, or at a commit without the checkpoint before it."""
+    starts = set[int]()
+    for number in range(1, MOST):
+        table = tmp_path / str(number)
+        shutil.copytree(tables / kind, table)
+        if not is_killed_at(table, number):
+            break
+        first, *later = lakefold.tail(table, start="earliest")
+        starts.add(first.version)
+        assert sorted(first.inserted()["id"].to_pylist()) == sorted(
+            lakefold.open(table, version=first.version).to_arrow()["id"].to_pylist()
+        )
+        named = [change.version for change in tail(table, start="earliest", consumer="new")]
+        assert named == [first.version, *(change.version for change in later)]
+        shutil.rmtree(table)
+    assert min(starts) <= VERSION < max(starts)
+
+
 @pytest.mark.parametrize("is_cleaned", [False, True], ids=("alone", "cleaned"))
 @pytest.mark.parametrize("kind", COMMITTED)
 def test_what_a_killed_committer_kept_is_kept_only_until_the_next_one_has_done_it(

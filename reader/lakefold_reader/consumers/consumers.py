@@ -21,7 +21,7 @@ from lakefold_reader.opening import on_branch
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.late_versions import oldest_of
-from lakefold_reader.versions.listing import numbers_of, unbroken_from
+from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.start import EARLIEST, MAIN
 from lakefold_table.errors import (
     DamagedError,
@@ -343,14 +343,12 @@ class Consumers:
         `kept`: what could be kept for it before that. A consumer that begins with the whole content begins
         with the versions that are left.
         """
-        spares = VersionRemovals(self._storage).spares(
-            consumer.branch, lambda version: version >= consumer.version
-        )
+        first = oldest_of(self._source) if consumer.at is None else consumer.version
+        spares = VersionRemovals(self._storage).spares(consumer.branch, lambda version: version >= first)
         return spares and (consumer.at is None or (kept is not None and self._kept(consumer) == kept))
 
     def _expired(self, consumer: Consumer) -> VersionExpiredError:
-        begun = VersionRemovals(self._storage).begun(consumer.branch)
-        oldest = unbroken_from([number for number in numbers_of(self._source) if number not in begun])
+        oldest = oldest_of(self._source)
         return VersionExpiredError(
             f"a clean-up removes versions that the consumer {consumer.name} would need",
             oldest=oldest,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lakefold_reader.versions.branches import main_and_branch
 from lakefold_reader.versions.listing import numbers_of, remaining, unbroken_from
 from lakefold_table.errors import (
     DamagedError,
@@ -28,6 +29,7 @@ from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import above
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.succession import Link, Succession, succession
+from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,11 +124,15 @@ def without_late(source: Source, numbers: Sequence[int]) -> list[int]:
 
 
 def oldest_of(source: Source) -> int:
-    """Returns the oldest version after which none is missing.
+    """Returns the oldest version after which none is missing, nor may miss what it needs.
 
-    Raises `NotATableError` if the table does not exist.
+    A clean-up that was killed may have left versions whose files are gone. Raises `NotATableError` if the
+    table does not exist.
     """
-    return unbroken_from(without_late(source, numbers_of(source)))
+    numbers = numbers_of(source)
+    main, branch = main_and_branch(source)
+    going = VersionRemovals(main.storage).begun(branch)
+    return unbroken_from(without_late(source, [number for number in numbers if number not in going]))
 
 
 def keeps_names_behind(source: Source, version: int, branch: str) -> bool:
