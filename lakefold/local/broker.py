@@ -9,7 +9,6 @@ another process by then.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from lakefold.local.jars import fetch_jars
 from lakefold.local.java import find_java
 from lakefold.local.kill_on_exit import KillOnExit
 from lakefold.local.ports import free_port, is_free
+from lakefold.local.records import read_record, write_record
 from lakefold_table.errors import OptionName, RetryError
 
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -192,11 +192,8 @@ class Broker:
 
     def _ports(self) -> dict[str, int]:
         """Returns the ports of the last start, none if it was never started."""
-        try:
-            ports: dict[str, int] = json.loads((self.directory / "ports.json").read_text())
-        except FileNotFoundError:
-            return {}
-        return ports
+        noted = read_record(self.directory / "ports.json")
+        return {name: port for name, port in noted.items() if isinstance(port, int)}
 
     def _write_properties(self) -> None:
         """Chooses the ports and writes the broker's settings. Raises `SetupError` if the port is in use."""
@@ -211,7 +208,7 @@ class Broker:
         for name in ("port", "controller_port"):
             if name not in ports or not is_free(ports[name]):
                 ports[name] = free_port()
-        (self.directory / "ports.json").write_text(json.dumps(ports))
+        write_record(self.directory / "ports.json", ports)
         # Only the folder's name: Kafka splits a path at commas, and Java reads this file as Latin-1.
         self._properties.write_text(_PROPERTIES.format(data=self._data.name, **ports))
 

@@ -5,11 +5,11 @@ So the other verbs find it without a setting, and `down` stops the right broker.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from lakefold.local.broker import Broker
+from lakefold.local.records import read_record, write_record
 
 HOME = ".lakefold"
 _POINTER = "broker.json"
@@ -25,11 +25,8 @@ def known_broker(folder: Path | None = None) -> Broker | None:
 
     Returns None if `up` started none there, or `down` has stopped it.
     """
-    try:
-        pointer = json.loads((_home(folder) / _POINTER).read_text())
-    except FileNotFoundError:
-        return None
-    return Broker(_home(folder) / pointer["folder"])
+    noted = read_record(_home(folder) / _POINTER).get("folder")
+    return Broker(_home(folder) / noted) if isinstance(noted, str) else None
 
 
 def nearest_broker() -> Broker | None:
@@ -55,8 +52,8 @@ def remember(broker: Broker, folder: Path | None = None) -> None:
     home = _home(folder)
     home.mkdir(parents=True, exist_ok=True)
     below = broker.directory.is_relative_to(home)
-    pointer = {"folder": str(broker.directory.relative_to(home) if below else broker.directory)}
-    (home / _POINTER).write_text(json.dumps(pointer))
+    noted = str(broker.directory.relative_to(home) if below else broker.directory)
+    write_record(home / _POINTER, {"folder": noted})
 
 
 def forget(folder: Path | None = None) -> None:
