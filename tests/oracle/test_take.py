@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import lance
 import numpy as np
@@ -112,6 +112,12 @@ def test_any_rows_of_any_table(
             table.take([*ids[:3], *gone])
         assert sorted([*caught.value.deleted, *caught.value.unknown]) == gone
         assert table.take([*ids[:3], *gone], missing="skip")["id"].equals(table.take(ids[:3])["id"])
+
+
+def test_what_to_do_about_missing_rows_is_one_of_two(tmp_path: Path) -> None:
+    table = lakefold.open(written(tmp_path, stable=True))
+    with pytest.raises(lakefold.InvalidError, match="'ignore' is not known"):
+        table.take([0], missing=cast("Any", "ignore"))
 
 
 @pytest.mark.parametrize("stable", [True, False])

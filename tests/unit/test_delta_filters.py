@@ -109,6 +109,13 @@ def test_nan_is_equal_to_itself_and_greater_than_any_other_number(kind: str) -> 
     assert not any(met(kind, "x > null or x = null or x != null"))
 
 
+def test_half_of_a_character_in_a_filter_is_refused() -> None:
+    column = {"name": "a", "type": "string", "nullable": True, "metadata": {}}
+    schema = schema_of(json.dumps({"type": "struct", "fields": [column]}))
+    with pytest.raises(InvalidError, match="the filter has half of a character at 5"):
+        Condition("a = '\ud800'", schema)
+
+
 @pytest.mark.parametrize("is_last", [False, True])
 @pytest.mark.parametrize(
     ("where", "named"),

@@ -1,4 +1,4 @@
-"""The groups of integration tests: what a group is made of, and that the names in the order are groups."""
+"""The groups of integration tests: what a group is made of, and in which order they begin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.distribution import LONGEST, TOGETHER, group_of, in_order
+from tests.distribution import TOGETHER, group_of, in_order
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = (TESTS / "integration", TESTS / "faults" / "broker")
@@ -45,28 +45,39 @@ def test_files_of_other_folders_are_groups_of_their_own() -> None:
 
 def test_the_longest_groups_begin_and_the_others_keep_their_order() -> None:
     others = [item("test_a"), item("test_b"), item("test_a")]
-    first, second = item(LONGEST[1]), item(LONGEST[2])
+    first, second = item("test_first"), item("test_second")
     items = [others[0], second, others[1], first, others[2]]
-    in_order(items)
-    assert items == [first, second, *others]
+    in_order(items, {"tests/integration/test_second.py": 20, "tests/integration/test_first.py": 30})
+    assert items == [first, second, others[0], others[2], others[1]]
+
+
+def test_a_group_takes_as_long_as_its_files() -> None:
+    parts = [item("test_sink"), item("test_spark_types")]
+    alone = item("test_alone")
+    items = [alone, *parts]
+    folder = "tests/integration"
+    seconds = {
+        f"{folder}/test_alone.py": 30,
+        f"{folder}/test_sink.py": 20,
+        f"{folder}/test_spark_types.py": 20,
+    }
+    in_order(items, seconds)
+    assert items == [*parts, alone]
 
 
 def test_groups_that_compute_are_spread_among_those_that_wait() -> None:
-    waiting = [item(group) for group in LONGEST]
-    computing = [item(f"test_{number}", "oracle") for number in range(len(LONGEST))]
+    waiting = [item(f"test_{number}") for number in range(20)]
+    computing = [item(f"test_{number}", "oracle") for number in range(20)]
     items = [*computing, *waiting]
-    in_order(items)
+    seconds = {each.nodeid.partition("::")[0]: 100 - at for at, each in enumerate(items)}
+    in_order(items, seconds)
     assert {*items[:6]} == {*computing[:3], *waiting[:3]}
     assert [each for each in items if each in computing] == computing
 
 
-def test_each_name_in_the_order_is_a_group() -> None:
+def test_each_name_in_a_group_is_a_file() -> None:
     files = {path.stem for folder in FOLDERS for path in folder.glob("test_*.py")}
     assert {file for group in TOGETHER.values() for file in group} <= files
-    others = {group for group in LONGEST if "/" in group}
-    assert set(LONGEST) - others <= files | set(TOGETHER)
-    assert all(Path(group).is_file() and group_of(group) == group for group in others)
-    assert len(set(LONGEST)) == len(LONGEST)
 
 
 @pytest.mark.parametrize("fixture", sorted({group.partition(" ")[0] for group in TOGETHER}))

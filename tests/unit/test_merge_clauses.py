@@ -23,7 +23,7 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
     names_of,
 )
-from lakefold_ingest.merge.conditions import holds
+from lakefold_ingest.merge.conditions import _ROW, evaluated, holds, satisfied
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.delete import delete_keys
 from lakefold_ingest.spark.sink import sink_merge
@@ -110,6 +110,13 @@ def test_a_list_of_constants_is_refused_if_pylance_compares_them_in_another_prec
 def test_a_condition_is_read_whole(condition: str) -> None:
     with pytest.raises(InvalidError, match="can't be evaluated"):
         holds([condition], {"source": pa.table(_FLOATS)}, 3)
+
+
+@pytest.mark.parametrize("name", [_ROW, f"{_ROW}_"])
+def test_a_column_may_have_the_name_of_the_one_that_numbers_rows(name: str) -> None:
+    sides = {side: pa.table({name: [1, 2], "b": [3, 4]}) for side in ("source", "target")}
+    assert evaluated({"sum": f"source.{name} + target.b"}, sides, 2)["sum"].to_pylist() == [4, 6]
+    assert satisfied(f"{name} > 1", sides["source"], "here").tolist() == [False, True]
 
 
 def test_a_clause_without_condition_of_another_kind_hides_nothing() -> None:

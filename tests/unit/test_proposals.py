@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -74,6 +76,14 @@ def test_an_app_id_that_can_not_name_a_writer_is_refused(app_id: str) -> None:
 def test_a_batch_id_that_can_not_count_is_refused(batch_id: int) -> None:
     with pytest.raises(InvalidError, match="can't be a batch id"):
         Key("app", batch_id)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_a_batch_id_of_numpy_is_a_number_of_python(kind: type[np.int64 | np.uint8]) -> None:
+    key = Key("app", cast("int", kind(3)))
+    assert key == Key("app", 3)
+    assert type(key.batch_id) is int
+    assert key.uuid("file:///t") == Key("app", 3).uuid("file:///t")
 
 
 def test_a_batch_without_a_key_of_its_own_is_known_by_a_new_uuid() -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SOURCE, TARGET = "source", "target"
 _ROW = "lakefold_row_number"
+"""The column that numbers the rows of a scan. It gets a longer name if another one has this, at any depth."""
 MOST_EXAMPLE = 300
 """How many characters of an example an error shows."""
 
@@ -71,7 +72,7 @@ def satisfied(condition: str, rows: pa.Table, where: str) -> NDArray[np.bool_]:
     A condition that is null for a row doesn't hold. Raises `InvalidError` about `where` if it is not a
     condition on these columns.
     """
-    values = _scanned({_name(0): condition}, rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))))
+    values = _scanned({_name(0): condition}, rows)
     if isinstance(values, Exception):
         reason = values.message if isinstance(values, InvalidError) else str(values)
         message = f"{condition!r} can't be evaluated: {reason}"
@@ -117,16 +118,17 @@ def _name(index: int) -> str:
 
 
 def _paired(sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
-    columns: dict[str, pa.Array] = {_ROW: pa.array(np.arange(rows))}
+    columns: dict[str, pa.Array] = {}
     for side, table in sides.items():
         if table.num_columns:
             arrays = [column.combine_chunks() for column in table.columns]
             columns[side] = pa.StructArray.from_arrays(arrays, fields=list(table.schema))
-    return pa.table(columns)
+    # A table without columns has no rows.
+    return pa.table(columns or {_ROW: pa.array(np.arange(rows))})
 
 
 def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exception:
-    """Returns the values of the expressions, or the reason why they have none. `pairs` has `_ROW`."""
+    """Returns the values of the expressions, or the reason why they have none."""
     try:
         import lance
     except ImportError as error:
@@ -136,10 +138,14 @@ def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exce
     check_process()
     try:
         with translated_errors(""):
-            dataset = lance.write_dataset(pairs, f"memory://{uuid4()}")
             # A scan must have a column, and an expression such as `true` has none.
-            columns = {name: whole(text) for name, text in expressions.items()} | {_ROW: _ROW}
-            return dataset.scanner(columns=columns, scan_in_order=True).to_table().drop_columns([_ROW])
+            row, names = _ROW, str(pairs.schema)
+            while row in names:
+                row += "_"
+            numbered = pairs.append_column(row, pa.array(np.arange(pairs.num_rows)))
+            dataset = lance.write_dataset(numbered, f"memory://{uuid4()}")
+            columns = {name: whole(text) for name, text in expressions.items()} | {row: row}
+            return dataset.scanner(columns=columns, scan_in_order=True).to_table().drop_columns([row])
     except InvalidError as error:
         return error
 

@@ -34,6 +34,8 @@ class Key:
             if not is_number or not 0 <= number <= MAX_BATCH_ID:
                 message = f"{self.batch_id!r} can't be a batch id"
                 raise InvalidError(message, where=OptionName("batch_id"), hint="batches count from 0")
+            # A number of NumPy is written as no JSON.
+            object.__setattr__(self, "batch_id", int(number))
 
     def uuid(self, table: str) -> str:
         """Returns the uuid of the transaction for the canonical URI `table`: the same in each process."""

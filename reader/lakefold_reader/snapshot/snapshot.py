@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, get_args
 
 from lakefold_reader.format.column_lists import check_list
 from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Missing, Root, RowRange
@@ -323,6 +323,8 @@ class Table:
         `missing` is "skip"; else as `to_arrow`.
         """
         check_list(columns)
+        if missing not in get_args(Missing):
+            raise InvalidError(f"{missing!r} is not known", where="missing", hint='give "raise" or "skip"')
         return self._snapshot.take(row_ids, columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
