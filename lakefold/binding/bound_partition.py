@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.branch_names import root_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,13 +21,12 @@ def bound_partition(uri: str, storage_options: Mapping[str, str]) -> int | None:
     return None if position is None else position.log.partition
 
 
-def committed_table(uri: str, storage_options: Mapping[str, str]) -> FoldedTable:
-    """Returns a table's newest version with the marks by which a committer would continue.
+def committed_table(uri: str, storage_options: Mapping[str, str], branch: str = "") -> FoldedTable:
+    """Returns the newest version of a branch with the marks by which a committer would continue.
 
     Raises `NotATableError`, `DamagedError` or `StopError` if a committer couldn't open it.
     """
     from lakefold_committer.recovery.open_table import open_table
     from lakefold_committer.tables.branches import located
 
-    table_format, versions = located(uri, "", storage_options)
-    return open_table(table_format, versions, uri)
+    return open_table(*located(uri, branch, storage_options), root_of(uri, branch))

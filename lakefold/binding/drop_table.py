@@ -21,8 +21,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from lakefold.binding.bound_partition import committed_table
 from lakefold.binding.nested_tables import check_alone, noted_in_bucket, noted_in_folder
-from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import branch_names, located, versions_of
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
@@ -69,7 +69,8 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     exist, `PreconditionError` if a branch is bound to a log, if other tables are stored inside its folder, or
     if a clean-up removes some of its versions.
     """
-    tables = {branch: _opened(uri, branch, storage_options) for branch in branch_names(uri, storage_options)}
+    names = branch_names(uri, storage_options)
+    tables = {branch: committed_table(uri, storage_options, branch) for branch in names}
     for table in tables.values():
         _check_unbound(table.marks, table.uri)
     if tables[""].state is None:
@@ -113,7 +114,7 @@ def _with_last_version(uri: str, branch: str, storage_options: Mapping[str, str]
         _check_unbound(table.marks, table.uri)
         return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
 
-    table = _opened(uri, branch, storage_options)
+    table = committed_table(uri, storage_options, branch)
     if table.state is not None and not table.marks.dropped:
         publish_move(*located(uri, branch, storage_options), root_of(uri, branch), decide)
     return _dropped_branch(table, branch)
@@ -130,10 +131,6 @@ def _check_unbound(marks: Marks, where: str) -> None:
             where=where,
             hint="run `lakefold detach` first",
         )
-
-
-def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> FoldedTable:
-    return open_table(*located(uri, branch, storage_options), root_of(uri, branch))
 
 
 def reported_branches(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
@@ -256,7 +253,7 @@ def _check_still_dropped(
     """Raises `PreconditionError` if a branch has versions, and the newest doesn't say that it was dropped."""
     for name in names:
         try:
-            table = _opened(uri, name, storage_options)
+            table = committed_table(uri, storage_options, name)
         except (DamagedError, NotATableError):
             # Only a part of the table may be left.
             if continues:
@@ -315,7 +312,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
 
 def _check_is_dropped(uri: str, folder: Path) -> None:
     moved = canonical(folder)
-    tables = [_opened(moved, branch, {}) for branch in branch_names(moved, {})]
+    tables = [committed_table(moved, {}, branch) for branch in branch_names(moved, {})]
     if not all(table.marks.dropped for table in tables if table.state is not None):
         message = "the table was bound to a log again while it was dropped"
         raise PreconditionError(message, where=uri, hint="nothing was deleted")

@@ -11,9 +11,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.tables.branches import located
-from lakefold_table.branch_names import TREE, branch_root, root_of
+from lakefold.binding.bound_partition import committed_table
+from lakefold_table.branch_names import TREE, branch_root
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
@@ -113,7 +112,7 @@ def _is_free_branch(uri: str, folder: str, storage_options: Mapping[str, str]) -
     if name == folder:
         return False
     try:
-        table = open_table(*located(uri, name, storage_options), root_of(uri, name))
+        table = committed_table(uri, storage_options, name)
     except (DamagedError, InvalidError):
         return False
     return table.state is not None and table.state.branch == name and table.marks.position is None
