@@ -15,10 +15,9 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json, print_line
 from lakefold_table.errors import InvalidError, LakefoldError
-from lakefold_table.uri import canonical, is_under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from lakefold.console.settings import Settings
     from lakefold_log.client.admin import Admin
@@ -154,19 +153,12 @@ def _show_absent_removals(removals: list[dict[str, Any]]) -> None:
 
 
 def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
-    from lakefold.setup.tables import local_tables
+    from lakefold.setup.tables import local_tables, may_be_table
     from lakefold_log.client.overview import recent_keys
 
     yield from local_tables(settings.roots)
-    yield from (key for key in recent_keys(admin, waiting) if _names_a_table(key, settings.roots))
-
-
-def _names_a_table(key: str, roots: Iterable[str]) -> bool:
-    """Returns whether a message's key is a table below the roots. A malicious message may have any key."""
-    try:
-        return canonical(key) == key and is_under(key, roots)
-    except InvalidError:
-        return False
+    # A malicious message may have any key.
+    yield from (key for key in recent_keys(admin, waiting) if may_be_table(key, settings.roots))
 
 
 def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import ListsFolders
-from lakefold_table.uri import canonical, local_path
+from lakefold_table.uri import canonical, is_under, local_path
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ _DEPTH: Final = 3
 _FOLDERS: Final = 2_000
 # The folders below a local root that are searched for the console's list.
 _MOST_FOLDERS: Final = 50_000
+
+
+def may_be_table(uri: str, roots: Iterable[str]) -> bool:
+    """Returns whether a text is a canonical URI below one of the roots (canonical URIs)."""
+    try:
+        return canonical(uri) == uri and is_under(uri, roots)
+    except InvalidError:
+        return False
 
 
 def local_tables(roots: Iterable[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold.setup.tables import all_tables
+from lakefold.setup.tables import all_tables, may_be_table
 from lakefold.web.activity import MAX_TABLES, Activity
 from lakefold_maintenance.planning.policy import MaintenancePolicy, policy_of
 from lakefold_reader.as_json import iso, plain_consumer, plain_position
@@ -24,7 +24,7 @@ from lakefold_reader.snapshot.snapshot import Table, table_of
 from lakefold_reader.versions.listing import newest_of
 from lakefold_table.branch_names import TREE
 from lakefold_table.errors import InvalidError, LakefoldError
-from lakefold_table.uri import canonical, is_under
+from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,10 +94,7 @@ class TableCatalog:
 
     def has(self, uri: str) -> bool:
         """Returns whether the page may show the table with this URI, which is canonical and below a root."""
-        try:
-            return canonical(uri) == uri and is_under(uri, self._roots)
-        except InvalidError:
-            return False
+        return may_be_table(uri, self._roots)
 
     def page(self, offset: int, limit: int, search: str = "", order: str = "recent") -> dict[str, Any]:
         """Returns tables `offset` to `offset + limit` of those whose names contain `search`.
