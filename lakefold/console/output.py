@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from itertools import islice
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from lakefold.stderr_lines import write_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+T = TypeVar("T")
 
 SEPARATOR: Final = "  "
+_PAGE: Final = 50
 NARROWEST: Final = 9
 """A column that is shortened keeps at least this many characters."""
 
@@ -76,6 +80,13 @@ def print_json(value: object) -> None:
     """
     text = json.dumps(value, ensure_ascii=False)
     click.echo(text if text.isprintable() else _IN_A_LINE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def pages(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Yields the rows some at a time: column widths are computed for a page, so a long list begins soon."""
+    rest = iter(rows)
+    while page := list(islice(rest, _PAGE)):
+        yield page
 
 
 def print_columns(

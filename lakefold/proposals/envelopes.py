@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.bitmaps import Bitmap, encode_bitmap, encode_treemap
-from lakefold_table.branch_names import check_branch_name
+from lakefold_table.branch_names import MAIN, check_branch_name
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-MAIN = "main"
 LIMIT = 2**32
 """Fragment ids and row offsets are smaller than this."""
 SHAPE = 'write an object of fragment ids with lists of row offsets, as {"0": [3, 17], "4": [0]}'

@@ -9,18 +9,18 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import REFUSED, result_text
-from lakefold.console.output import print_columns, print_json, print_line
+from lakefold.console.output import pages, print_columns, print_json, print_line
 from lakefold_table.entry import Entry
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from lakefold.console.settings import Settings
     from lakefold.proposals.resend import SentAgain
     from lakefold_log.read.dead_letters import DeadLetter
 
-PAGE = 50
+HEADER = ("position", "time", "table", "operation", "app/batch", "reason")
 AGAIN = "refused again"
 PATIENCE_S = 30.0
 """While the dead letters are read, the brokers may be silent for this many seconds."""
@@ -155,27 +155,24 @@ def _result(sent: SentAgain) -> tuple[str, str]:
     return AGAIN, f"{sent.position}  refused again, for {cause}: {result_text(sent.outcome)}"
 
 
-def _list(dead_letters: Iterator[DeadLetter], *, as_json: bool) -> None:
+def _list(dead_letters: Iterable[DeadLetter], *, as_json: bool) -> None:
+    if as_json:
+        for letter in dead_letters:
+            print_json(plain_letter(letter))
+        return
+    empty = True
+    for page in pages(dead_letters):
+        empty = False
+        print_columns(HEADER, [_cells(letter) for letter in page])
+    if empty:
+        click.echo("no dead letters")
+
+
+def _cells(letter: DeadLetter) -> tuple[object, ...]:
     from lakefold_reader.versions.times import nearest_time
 
-    rows: list[tuple[object, ...]] = []
-    header = ("position", "time", "table", "operation", "app/batch", "reason")
-    empty = True
-    for letter in dead_letters:
-        empty = False
-        if as_json:
-            print_json(plain_letter(letter))
-            continue
-        when = nearest_time(letter.time_us).replace(tzinfo=None)
-        position = str(letter.position), when.isoformat(" ", "seconds"), letter.table
-        rows.append((*position, _operation(letter), _key(letter), letter.reason))
-        if len(rows) == PAGE:
-            print_columns(header, rows)
-            rows = []
-    if rows:
-        print_columns(header, rows)
-    elif empty and not as_json:
-        click.echo("no dead letters")
+    when = nearest_time(letter.time_us).replace(tzinfo=None).isoformat(" ", "seconds")
+    return (str(letter.position), when, letter.table, _operation(letter), _key(letter), letter.reason)
 
 
 def _print_dry(letter: DeadLetter, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ again. A proposal that was refused several times has several dead letters; it is
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -158,15 +159,14 @@ def send_again(
                 yield from (SentAgain(letter, obstacle=str(error)) for letter in mine)
                 continue
             for chunk in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
-                if wait_s:
-                    with OutcomeWaiter(config, topics, table, partition=partition) as waiter:
-                        for letter, envelope, sent in _sent(proposer, chunk, partition, storage_options):
-                            position = proposer.position_of(sent)
-                            outcome = waiter.wait(position, envelope, wait_s)
-                            yield SentAgain(letter, position, outcome)
-                else:
-                    for letter, _, sent in _sent(proposer, chunk, partition, storage_options):
-                        yield SentAgain(letter, proposer.position_of(sent))
+                awaited = (
+                    OutcomeWaiter(config, topics, table, partition=partition) if wait_s else nullcontext()
+                )
+                with awaited as waiter:
+                    for letter, envelope, sent in _sent(proposer, chunk, partition, storage_options):
+                        position = proposer.position_of(sent)
+                        outcome = waiter.wait(position, envelope, wait_s) if waiter else None
+                        yield SentAgain(letter, position, outcome)
 
 
 def _sent(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -15,10 +14,10 @@ from lakefold.console.options import (
     settings_options,
     verb,
 )
-from lakefold.console.output import operations_text, print_columns, print_json, print_table
+from lakefold.console.output import operations_text, pages, print_columns, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lakefold.console.options import Point
     from lakefold.console.settings import Settings
@@ -39,8 +38,6 @@ HEADER = (
 )
 """The columns; the last one only if there are properties."""
 SHORTENED = ("operation", "positions", "app/batches", "properties")
-PAGE = 50
-"""Column widths are computed for this many rows at a time, so that a long history begins to print at once."""
 
 
 @verb(
@@ -102,17 +99,17 @@ def command(
             print_json(plain_history(row))
         return
     print_table(source.uri, source.format.name)
-    for page in _pages(rows):
+    print_versions(rows)
+
+
+def print_versions(rows: Iterable[HistoryRow]) -> None:
+    """Prints a line for each version, page by page."""
+    for page in pages(rows):
         cells = [_cells(row) for row in page]
         if not any(row.properties for row in page):
             print_columns(HEADER[:-1], [each[:-1] for each in cells], shorten=SHORTENED)
             continue
         print_columns(HEADER, cells, shorten=SHORTENED)
-
-
-def _pages(rows: Iterator[HistoryRow]) -> Iterator[list[HistoryRow]]:
-    while page := list(islice(rows, PAGE)):
-        yield page
 
 
 def _cells(row: HistoryRow) -> tuple[object, ...]:
