@@ -1,9 +1,10 @@
 """The demo: runs all parts of Lakefold on real events, on a single machine.
 
-Every part runs as in production, in its own process: a Kafka broker, a Spark streaming query (`query`), the
-committer, which is killed once, a reader that follows the table (`follower`), and eight services that append
-to a second table all at once (`services`). `run` starts and watches them and checks at the end that the table
-contains exactly the rows that were sent (`verification`). `screen` shows the progress.
+A Kafka broker, a Spark streaming query (`query`), the committer, which is killed once, the web page, and
+eight services that append to a second table all at once (`services`) run as in production, each in its own
+process. `run` starts and watches them, sends the events (`dataset`), follows the table (`follower`), and
+checks at the end that the table contains exactly the rows that were sent (`verification`). `screen` shows the
+progress.
 """
 
 from __future__ import annotations

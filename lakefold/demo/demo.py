@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +21,8 @@ from lakefold.local.ports import is_free
 from lakefold.stderr_lines import only_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from lakefold.demo.report import Report
 
 _LIBRARIES: Final = {
@@ -30,6 +34,8 @@ _LIBRARIES: Final = {
     "pyspark": "pyspark",
 }
 """The modules that the demo imports for tables of any format, and the packages that contain them."""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @verb(
@@ -82,7 +88,7 @@ def command(chosen: Path | None, rows: int, port: int, format_: str, *, as_json:
     report = _run((chosen or Path(".lakefold") / "demo").absolute(), format_, rows, port, as_json=as_json)
     if not as_json:
         print_report(report)
-    judge(report.result.verifications, report.result.services)
+    judge(report.verifications, report.services)
     if as_json:
         print_json(document(report))
 
@@ -91,24 +97,20 @@ def _run(root: Path, format_: str, rows: int, port: int, *, as_json: bool) -> Re
     """Runs the demo and shows its progress, with `--json` on stderr. Returns the report."""
     from lakefold.console.logs import configure
     from lakefold.demo.folder import claim
-    from lakefold.demo.report import report_of
     from lakefold.demo.run import Demo
-    from lakefold.demo.screen import screen_for
-    from lakefold.demo.signals import Interrupted, Signals
-    from lakefold.demo.state import DemoProgress
+    from lakefold.demo.screen import DemoProgress, Screen
 
     state, form = DemoProgress(rows), "json" if only_json() else "auto"
     try:
         with (
-            Signals() as signals,
+            recorded_signals() as check_signals,
             claim(root, format_) as folder,
             (folder.logs / "demo.log").open("a") as log,
-            screen_for(sys.stderr if as_json else sys.stdout, state) as screen,
+            closing(Screen(sys.stderr if as_json else sys.stdout, state)) as screen,
         ):
             # Log lines of libraries would break the picture on the terminal.
             configure(stream=log)
-            result = Demo(folder, state, screen, signals, port).run()
-            return report_of(folder, result, state.elapsed)
+            return Demo(folder, state, screen, check_signals, port).run()
     except Interrupted as interrupted:
         print_line(f"{interrupted.number.name}: everything is stopped; the files are in {root}", err=True)
         raise SystemExit(128 + interrupted.number) from None
@@ -118,7 +120,8 @@ def _run(root: Path, format_: str, rows: int, port: int, *, as_json: bool) -> Re
 
 def check_needs(port: int, format_: str = "lance") -> None:
     """Raises `SetupError` if libraries or Java are missing, or if the broker's port (0: any) is in use."""
-    libraries = {**_LIBRARIES, **FORMATS[format_].modules}
+    table_format = FORMATS[format_]
+    libraries = {**_LIBRARIES, table_format.module: table_format.package}
     missing = sorted(package for module, package in libraries.items() if find_spec(module) is None)
     if missing:
         message = f"the demo needs packages that are not installed: {', '.join(missing)}"
@@ -127,3 +130,36 @@ def check_needs(port: int, format_: str = "lance") -> None:
     if port and not is_free(port):
         message = f"port {port} is in use"
         raise SetupError(message, where="--port", hint="choose another port, or 0 for a free one")
+
+
+class Interrupted(BaseException):
+    """The demo was ended by a signal. It is not an `Exception`, so only the clean-up catches it."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def recorded_signals() -> Iterator[Callable[[], None]]:
+    """Has Ctrl-C and SIGTERM recorded inside of it, so that the demo acts on them when it can stop in order.
+
+    An exception in a signal handler could be raised between the start of a process and the record of it, or
+    during the clean-up. So the handler only records the signal. Yields a function that raises `Interrupted`
+    with the first one, if one has been received.
+    """
+    caught: list[signal.Signals] = []
+
+    def check() -> None:
+        if caught:
+            raise Interrupted(caught[0])
+
+    before = {
+        number: signal.signal(number, lambda number, _: caught.append(signal.Signals(number)))
+        for number in _SIGNALS
+    }
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder of a run, and the paths inside it. `format`: that of the table, a name of `FORMATS`."""
+    """The folder of a run, and the paths inside it. `format`: that of the tables, a name of `FORMATS`."""
 
     root: Path
     format: str = "lance"
 
     @property
     def table_format(self) -> DemoFormat:
-        """The table's format."""
+        """The format of the tables."""
         return FORMATS[self.format]
 
     @property
     def table(self) -> Path:
-        """The table."""
-        return self.root / self.table_format.folder
+        """The table of the departures."""
+        return self.root / f"flights{self.table_format.suffix}"
 
     @property
     def services_table(self) -> Path:
         """The table that the services append to."""
-        return self.root / self.table_format.services_folder
+        return self.root / f"requests{self.table_format.suffix}"
 
     @property
     def broker(self) -> Path:
@@ -60,11 +60,6 @@ class Folder:
         """Temporary files of all processes; removed at the end."""
         return self.root / "scratch"
 
-    @property
-    def mark(self) -> Path:
-        """A file that marks the folder as a demo's. It is locked while a demo runs."""
-        return self.root / "demo.lock"
-
 
 @contextmanager
 def claim(root: Path, format_: str = "lance") -> Iterator[Folder]:
@@ -72,10 +67,14 @@ def claim(root: Path, format_: str = "lance") -> Iterator[Folder]:
 
     Raises `SetupError` if the folder contains other files, or if a demo or a broker runs in it.
     """
-    folder = Folder(root, format_)
-    _refuse_foreign(folder)
+    folder, lock = Folder(root, format_), root / "demo.lock"
+    if root.exists() and not root.is_dir():
+        raise SetupError("this is a file, not a folder", where=str(root), hint="choose a folder by --dir")
+    if root.exists() and any(root.iterdir()) and not lock.exists():
+        message = "the folder contains files that are not of an earlier demo"
+        raise SetupError(message, where=str(root), hint="choose an empty or a new folder by --dir")
     root.mkdir(parents=True, exist_ok=True)
-    with folder.mark.open("a") as mark:
+    with lock.open("a") as mark:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -85,14 +84,7 @@ def claim(root: Path, format_: str = "lance") -> Iterator[Folder]:
             message = "the broker of an earlier demo runs in this folder"
             hint = f"stop it by `lakefold down --dir {folder.broker}`"
             raise SetupError(message, where=str(root), hint=hint)
-        for old in (folder.broker, folder.logs, folder.checkpoint, folder.scratch):
-            shutil.rmtree(old, ignore_errors=True)
-        for table in (
-            root / name for each in FORMATS.values() for name in (each.folder, each.services_folder)
-        ):
-            is_table = any((table / table_format.folder).is_dir() for table_format in BUILT_IN)
-            if table in {folder.table, folder.services_table} or is_table:
-                shutil.rmtree(table, ignore_errors=True)
+        _remove_earlier(folder)
         for new in (folder.logs, folder.scratch):
             new.mkdir()
         try:
@@ -101,11 +93,11 @@ def claim(root: Path, format_: str = "lance") -> Iterator[Folder]:
             shutil.rmtree(folder.scratch, ignore_errors=True)
 
 
-def _refuse_foreign(folder: Folder) -> None:
-    """Raises `SetupError` if the folder isn't a demo's, because its files would be removed."""
-    root = folder.root
-    if root.exists() and not root.is_dir():
-        raise SetupError("this is a file, not a folder", where=str(root), hint="choose a folder by --dir")
-    if root.exists() and any(root.iterdir()) and not folder.mark.exists():
-        message = "the folder contains files that are not of an earlier demo"
-        raise SetupError(message, where=str(root), hint="choose an empty or a new folder by --dir")
+def _remove_earlier(folder: Folder) -> None:
+    """Removes the files of an earlier run. A folder with another format's name may be the user's own."""
+    old = [folder.broker, folder.logs, folder.checkpoint, folder.scratch, folder.table, folder.services_table]
+    for other in (Folder(folder.root, name) for name in FORMATS):
+        for table in (other.table, other.services_table):
+            old += [table] if any((table / each.folder).is_dir() for each in BUILT_IN) else []
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)

@@ -6,7 +6,8 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,218 +15,156 @@ import click
 
 import lakefold
 from lakefold.console.output import print_columns
+from lakefold.reading.log import print_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold.demo.folder import Folder
-    from lakefold.demo.run import Result
+    from lakefold.demo.verification import DemoVerification, ServicesVerification
     from lakefold_reader.snapshot.history import HistoryRow
 
 _MB: Final = 1_000_000
-_CLOCKS_MS: Final = 5
-"""Shorter times can't be measured, because they are differences between two clocks."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a run, and its table. `total_seconds` is the duration of the whole demo."""
+    """The result of a run, and its table.
+
+    `size` is the bytes of all events, `seconds` the time from the query's start to the last row that was
+    read, `total_seconds` the duration of the whole demo, `pace` the median rows and seconds of a version.
+    """
 
     folder: Folder
-    result: Result
-    history: Sequence[HistoryRow]
-    table_size: int
+    rows: int
+    size: int
+    seconds: float
     total_seconds: float
+    pace: tuple[int, float]
+    verifications: Sequence[DemoVerification]
+    services: ServicesVerification
+
+    @cached_property
+    def history(self) -> Sequence[HistoryRow]:
+        """The versions of the table, newest first."""
+        return list(lakefold.open(self.folder.table).history())
 
     @property
     def transactions(self) -> int:
         """The number of proposals that were folded."""
         return sum(row.entries or 0 for row in self.history)
 
-
-def report_of(folder: Folder, result: Result, total_seconds: float) -> Report:
-    """Returns the report of a run; reads the table's history and size."""
-    history = list(lakefold.open(folder.table).history())
-    size = sum(path.stat().st_size for path in folder.table.rglob("*") if path.is_file())
-    return Report(folder, result, history, size, total_seconds)
+    @property
+    def table_size(self) -> int:
+        """The bytes of the table's files."""
+        return sum(path.stat().st_size for path in self.folder.table.rglob("*") if path.is_file())
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """Returns the report as a single document. Times are in seconds, sizes in bytes."""
-    result = report.result
     return {
-        "rows": result.rows,
-        "event_bytes": result.size,
-        "seconds": round(result.seconds, 3),
+        "rows": report.rows,
+        "event_bytes": report.size,
+        "seconds": round(report.seconds, 3),
         "total_seconds": round(report.total_seconds, 3),
-        "rows_per_second": round(result.rows / result.seconds),
-        "median_batch": {"rows": result.pace[0], "seconds": round(result.pace[1], 3)},
+        "rows_per_second": round(report.rows / report.seconds),
+        "median_batch": {"rows": report.pace[0], "seconds": round(report.pace[1], 3)},
         "versions": len(report.history),
         "transactions": report.transactions,
         "table": str(report.folder.table),
         "table_bytes": report.table_size,
-        "services": {
-            "services": result.services.services,
-            "rows": result.services.rows,
-            "versions": result.services.versions,
-            "same": result.services.same,
-        },
+        "services": asdict(report.services),
         "verification": [
             {"witness": each.name, "rows": each.saw.rows, "checksum": str(each.saw), "same": each.same}
-            for each in result.verifications
+            for each in report.verifications
         ],
     }
 
 
 def print_report(report: Report) -> None:
     """Prints the report as plain lines that a terminal can wrap and a user can copy."""
-    verifications = report.result.verifications
-    _head("Verification: are the rows in the table those of the CSV file, each exactly once?")
-    rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in verifications]
+    services, folder = report.services, report.folder
+    _section("Verification: are the rows in the table those of the CSV file, each exactly once?")
+    verdicts = {True: "the same", False: "NOT THE SAME"}
+    rows = [[each.name, each.saw.rows, str(each.saw), verdicts[each.same]] for each in report.verifications]
     print_columns(["read by", "rows", "checksum of all columns", ""], rows)
-    click.echo("Yes." if all(each.same for each in verifications) else "NO.")
-    services = report.result.services
+    click.echo("Yes." if all(each.same for each in report.verifications) else "NO.")
     click.echo(
         f"Beside it {services.services} services appended {services.rows:,} rows to another table, all at "
         f"once, in {services.versions:,} versions: "
         f"{'each row is there once' if services.same else 'ROWS ARE MISSING OR REPEATED'}"
     )
-    _print_history(report)
+    _section("History: the operation of each version, and its positions in the log")
+    print_versions(report.history)
     _print_figures(report)
-    _print_advice(report)
-
-
-def _print_history(report: Report) -> None:
-    _head("History: the operation of each version, and its positions in the log")
-    rows = [
-        [row.version, row.operation, _offsets(row), _batches(row), row.rows_in, row.files_in, _visible(row)]
-        for row in report.history
-    ]
-    head = ["version", "operation", "log offset", "app:batch", "rows", "files", "commit latency, ms"]
-    print_columns(head, rows)
+    _section(
+        "Where the files are",
+        f"table   {folder.table} ({report.table_size / _MB:.1f} MB)",
+        f"        {folder.services_table} of the services",
+        f"logs    {folder.logs}, {folder.broker}/broker.log",
+        "All processes are stopped. The next demo replaces this folder.",
+    )
+    for heading, lines in advice_for(folder).items():
+        _section(heading, *lines)
 
 
 def _print_figures(report: Report) -> None:
-    result = report.result
-    rows, megabytes = result.rows / result.seconds, result.size / result.seconds / _MB
-    _head("Throughput")
-    click.echo(
-        f"{result.rows:,} rows ({result.size / _MB:.0f} MB of JSON) in {result.seconds:.1f} s, "
-        f"including the kill of the committer: {rows:,.0f} rows/s, {megabytes:.1f} MB/s"
+    rows, megabytes = report.rows / report.seconds, report.size / report.seconds / _MB
+    batch, pause = report.pace
+    _section(
+        "Throughput",
+        f"{report.rows:,} rows ({report.size / _MB:.0f} MB of JSON) in {report.seconds:.1f} s, "
+        f"including the kill of the committer: {rows:,.0f} rows/s, {megabytes:.1f} MB/s",
+        f"the median batch: {batch:,} rows every {pause:.1f} s, {batch / pause:,.0f} rows/s",
+        f"{report.transactions} transactions in {len(report.history)} versions",
+        f"the whole demo took {report.total_seconds:.0f} s",
     )
-    batch, pause = result.pace
-    click.echo(f"the median batch: {batch:,} rows every {pause:.1f} s, {batch / pause:,.0f} rows/s")
-    click.echo(f"{report.transactions} transactions in {len(report.history)} versions")
-    click.echo(f"the whole demo took {report.total_seconds:.0f} s")
 
 
-def _print_advice(report: Report) -> None:
-    folder, advice = report.folder, advice_for(report.folder)
-    _head("Where the files are")
-    click.echo(f"table   {folder.table} ({report.table_size / _MB:.1f} MB)")
-    click.echo(f"        {folder.services_table} of the services")
-    click.echo(f"logs    {folder.logs}, {folder.broker}/broker.log")
-    click.echo("All processes are stopped. The next demo replaces this folder.")
-    _head("What to try next, from this folder")
-    _lines(advice.table)
-    _head(f"What to try in Python ({advice.python})")
-    _lines(advice.prompt)
-    _head("Start the same log again: a new committer finds all of it folded, and adds nothing twice")
-    _lines(advice.log)
-
-
-def _offsets(row: HistoryRow) -> str | None:
-    if row.positions is None:
-        return None
-    first, last = row.positions.first, row.positions.last
-    return str(first) if first == last else f"{first}-{last}"
-
-
-def _batches(row: HistoryRow) -> str | None:
-    texts = (
-        f"{app.app_id}:{app.first}" if app.first == app.last else f"{app.app_id}:{app.first}-{app.last}"
-        for app in row.apps
-    )
-    return ", ".join(texts) or None
-
-
-def _visible(row: HistoryRow) -> str | None:
-    """Returns the milliseconds from the log time of the last entry to the time of the version's file."""
-    if row.seconds_to_visible is None:
-        return None
-    milliseconds = round(row.seconds_to_visible * 1000)
-    return f"{milliseconds:,}" if milliseconds > _CLOCKS_MS else f"< {_CLOCKS_MS}"
-
-
-def _verdict(same: bool) -> str:  # noqa: FBT001 - a value to be shown
-    return "the same" if same else "NOT THE SAME"
-
-
-def _head(text: str) -> None:
+def _section(heading: str, *lines: str) -> None:
     click.echo()
-    click.secho(text, bold=True)
-
-
-def _lines(lines: Sequence[str]) -> None:
+    click.secho(heading, bold=True)
     for line in lines:
         click.echo(line)
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Commands for a shell in the current folder, and lines for a Python prompt in that folder."""
+def advice_for(folder: Folder) -> dict[str, Sequence[str]]:
+    """Returns what to try with the table, the tables in Python, and the log of the run in `folder`.
 
-    python: str
-    table: Sequence[str]
-    prompt: Sequence[str]
-    log: Sequence[str]
-
-
-def advice_for(folder: Folder) -> Advice:
-    """Returns the commands for the table, broker and logs of the run in `folder`."""
-    lakefold, python = _lakefold(), _program("python")
-    table, root, broker = (_short(path) for path in (folder.table, folder.root, folder.broker))
-    quoted = repr(_short_text(folder.table))
-    module, count = folder.table_format.python
-    return Advice(
-        python=python,
-        table=(
+    By headings: commands for a shell in the current folder, and lines for a Python prompt in that folder.
+    """
+    lakefold, python = _program("lakefold"), _program("python")
+    table, root, broker = (shlex.quote(_short(path)) for path in (folder.table, folder.root, folder.broker))
+    quoted, format_ = repr(_short(folder.table)), folder.table_format
+    return {
+        "What to try next, from this folder": (
             f"{lakefold} log {table}",
             f"{lakefold} show {table} --version 2",
             f"{lakefold} tail {table} --from 0",
         ),
-        prompt=(
-            f"import lakefold, {module}",
+        f"What to try in Python ({python})": (
+            f"import lakefold, {format_.module}",
             f"table = lakefold.open({quoted})",
             'table.to_arrow(columns=["time_hour", "carrier", "dest", "dep_delay"], filter="dep_delay > 600")',
             f"next(lakefold.tail({quoted}, start=1)).inserted()",
-            count.format(quoted),
+            format_.count.format(quoted),
         ),
-        log=(
+        "Start the same log again: a new committer finds all of it folded, and adds nothing twice": (
             f"{lakefold} up --dir {broker}",
             f"{lakefold} committer --root {root} --http-port 0 --until-caught-up",
             f"{lakefold} down",
         ),
-    )
-
-
-def _lakefold() -> str:
-    """Returns how to call `lakefold` from the current folder, even if its script was not installed."""
-    script = Path(sys.executable).with_name("lakefold")
-    return _program("lakefold") if script.exists() else f"{_program('python')} -m lakefold"
+    }
 
 
 def _program(name: str) -> str:
     """Returns how to call a program of this environment: by its name if a shell finds the same program."""
     path = Path(sys.executable).with_name(name)
     on_path = shutil.which(name)
-    return name if on_path is not None and Path(on_path).absolute() == path else _short(path)
+    is_found = on_path is not None and Path(on_path).absolute() == path
+    return name if is_found else shlex.quote(_short(path))
 
 
 def _short(path: Path) -> str:
-    return shlex.quote(_short_text(path))
-
-
-def _short_text(path: Path) -> str:
     """Returns a path relative to the current folder if it is inside it, else the absolute path."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else os.fspath(path)

@@ -7,49 +7,57 @@ and Ctrl-C always has the same effect: the stack of running parts is closed.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
 import time
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from http import HTTPStatus
+from threading import Thread
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import lakefold
-from lakefold.demo.checksum import Checksum, TableChecksums
-from lakefold.demo.children import Child
-from lakefold.demo.committers import Committers, ConsolePage
-from lakefold.demo.dataset import SCHEMA, Departures, find_csv
+from lakefold.demo.children import Child, NewLines
+from lakefold.demo.dataset import Departures, find_csv, send
 from lakefold.demo.follower import Follower
-from lakefold.demo.job import PARTITIONS, TOPIC, Job, ServicesJob
-from lakefold.demo.replay import Replay
+from lakefold.demo.report import Report
 from lakefold.demo.services import SERVICES
-from lakefold.demo.tasks import Task
-from lakefold.demo.verification import DemoVerification, ServicesVerification, question, question_services
+from lakefold.demo.verification import Checksum, checksum_of, question, question_services
 from lakefold.local.broker import Broker
 from lakefold.local.kill_on_exit import KillOnExit
+from lakefold.local.ports import free_port
+from lakefold.setup.status import committer_answer
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.write.events import make_topic
+from lakefold_log.write.events import EventSender, make_topic
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
     from lakefold.demo.folder import Folder
-    from lakefold.demo.screen import Screen
-    from lakefold.demo.signals import Signals
-    from lakefold.demo.state import DemoProgress
+    from lakefold.demo.screen import DemoProgress, Screen
+    from lakefold.demo.verification import ServicesVerification
 
 T = TypeVar("T")
 
+BATCHES: Final = 16
+"""The number of micro-batches."""
 KILL_AT: Final = 0.4
 """The share of the rows that must be visible before the committer is killed."""
 
+_TOPIC: Final = "flights"
+_PARTITIONS: Final = 2
 _LOOK_EVERY_S: Final = 0.05
 _STILL_S: Final = 180.0
 _CATCH_UP_S: Final = 30.0
 _HASTE_S: Final = 5.0
+_FINISH_S: Final = 20.0
+_ANSWER_S: Final = 1.0
 _STREAMING: Final = "events become rows"
 _INTRODUCTION: Final = (
     "events are in a Kafka topic; a Spark query writes each batch of them as {files} and",
@@ -59,253 +67,270 @@ _INTRODUCTION: Final = (
 )
 
 
-class Part(Protocol):
-    """A part of the demo that runs."""
-
-    def look(self, state: DemoProgress, screen: Screen) -> None:
-        """Shows the part's progress. Raises its error if it ended too early."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a run.
-
-    `size` is the bytes of all events, `seconds` the time from the query's start to the last row that was
-    read, `pace` the median rows and seconds of a version.
-    """
-
-    rows: int
-    size: int
-    seconds: float
-    pace: tuple[int, float]
-    verifications: Sequence[DemoVerification]
-    services: ServicesVerification
-
-
 class Demo:
     """A run in `folder`. `port` is the broker's, 0 for any free port."""
 
     def __init__(
-        self, folder: Folder, state: DemoProgress, screen: Screen, signals: Signals, port: int = 0
+        self,
+        folder: Folder,
+        state: DemoProgress,
+        screen: Screen,
+        check_signals: Callable[[], None],
+        port: int = 0,
     ) -> None:
         self._folder = folder
         self._state = state
-        self._screen = screen
-        self._signals = signals
+        self._check_signals = check_signals
         self._broker = Broker(folder.broker, port, tied=True)
+        self._health_port = free_port()
         self._stack = ExitStack()
-        self._parts: list[Part] = []
-        self._moved = time.monotonic(), state.moves
+        self._checks: list[Callable[[], object]] = [check_signals, screen.refresh]
 
-    def run(self) -> Result:
+    def run(self) -> Report:
         """Runs the demo and returns its result. All processes that it started are ended, also after an error.
 
         Raises `Interrupted` after a signal, and a `LakefoldError` with the last output of a part that failed.
-        The caller checks the rows by `Result.verifications`.
+        The caller checks the rows by `Report.verifications`.
         """
         try:
-            return self._run()
+            with self._stack:
+                return self._run()
         except Exception:
             # Ctrl-C also ends short-lived tools in our process group; then their failure is not an error.
-            self._signals.check()
+            self._check_signals()
             raise
 
-    def _run(self) -> Result:
+    def _run(self) -> Report:
+        folder, state = self._folder, self._state
         for line in _INTRODUCTION:
-            self._screen.note(line.format(files=self._folder.table_format.files))
-        with self._stack as stack:
-            stack.callback(KillOnExit(remove=self._folder.scratch).release)
-            self._fetch_jars()
-            reading = Task(self._read_rows, "dataset")
-            self._start_broker()
-            texts, sent = self._wait_for(reading, "reading the departures from their CSV file")
-            replay = self._start_replay(texts)
-            committers = self._start_committer()
-            self._start_page(committers.port)
-            follower = self._start_follower()
-            services = self._start_services()
-            job = self._start_query()
-            seconds = self._stream(replay, committers, follower, job)
-            services_verification = self._stop_services(services)
-            verifications = self._compare_rows(sent, follower)
-            self._stop_in_order(follower, job, committers)
-            self._state.begin("done")
-            return Result(
-                self._state.rows, replay.size, seconds, follower.pace, verifications, services_verification
-            )
+            state.note(line.format(files=folder.table_format.files))
+        self._stack.callback(KillOnExit(remove=folder.scratch).release)
+        self._fetch_jars()
+        reading = in_thread(self._read_rows)
+        self._start_broker()
+        texts, sent = self._wait_for(reading, "reading the departures from their CSV file")
+        kafka = KafkaConfig(self._broker.bootstrap_servers)
+        make_topic(Admin(kafka), _TOPIC, _PARTITIONS)
+        sender = EventSender(kafka, _TOPIC)
+        sending = self._start_thread(lambda: send(texts, sender), sender.abandon)
+        state.note(f"replay: {state.rows:,} departures are sent as JSON events to the topic {_TOPIC}")
+        committer = self._start_committer(1, "starting the committer")
+        state.note(f"committer: pid {committer.pid}, folds the log into versions of the table")
+        self._start_page()
+        follower = Follower(folder.table, state)
+        self._start_thread(follower.run, follower.stop)
+        services = self._start_services()
+        query = self._start_query()
+
+        def show() -> None:
+            state.sent = sender.acknowledged
+            state.query = query.report.get("state", "starting")
+            state.service_rows = sum(services.report.get("committed", ()))
+
+        self._checks.append(show)
+        self._wait_until(lambda: "state" in query.report, "starting Spark")
+        started = time.monotonic()
+        state.note(f"query: Spark, pid {query.pid}, writes the events into the table batch by batch")
+        self._wait_until(lambda: follower.seen.rows >= KILL_AT * state.rows, _STREAMING)
+        committer = self._replace(committer)
+        self._wait_until(lambda: query.done, _STREAMING)
+        # For a while: the verification says what is missing.
+        newest, end = lakefold.open(folder.table).version, time.monotonic() + _CATCH_UP_S
+        self._wait_until(lambda: state.version >= newest or time.monotonic() > end, "the tail catches up")
+        seconds = follower.arrivals[-1][0] - started
+        of_services = self._stop_services(services)
+        comparing = in_thread(lambda: question(sent, follower.seen, folder))
+        verifications = self._wait_for(comparing, "reading the table, to compare it with the CSV file")
+        self._stop_in_order(query, committer)
+        return Report(
+            folder=folder,
+            rows=state.rows,
+            size=sending.result(),
+            seconds=seconds,
+            total_seconds=state.elapsed,
+            pace=follower.pace,
+            verifications=verifications,
+            services=of_services,
+        )
 
     def _fetch_jars(self) -> None:
         """Downloads the jars in a separate process, because its Java must end with the demo."""
-        folder = self._folder
-        child = Child(
-            "download of jars",
-            "lakefold.demo.fetch",
-            (),
-            log=folder.logs / "jars.log",
-            scratch=folder.scratch,
-        )
-        self._stack.callback(child.stop, _HASTE_S)
-        shown: list[str] = []
+        child = self._start("download of jars", "lakefold.demo.fetch", log="jars", patience_s=_HASTE_S)
+        shown = NewLines(child.log)
 
-        def done() -> bool:
-            for line in child.log.read_text().splitlines()[len(shown) :]:
-                shown.append(line)
-                self._screen.note(f"jars: {line}")
-            return child.exit_code is not None
+        def show() -> bool:
+            for line in shown.read():
+                if not line.startswith("{"):
+                    self._state.note(f"jars: {line}")
+            return child.done
 
-        self._wait_until(done, "checking the jars of Kafka and of Spark's connector")
-        if child.exit_code:
-            raise child.failure()
+        self._wait_until(show, "checking the jars of Kafka and of Spark's connector", still_s=math.inf)
 
     def _read_rows(self) -> tuple[pa.Table, Checksum]:
         """Returns the rows as text, for the events, and the checksum of the same rows as typed columns."""
         departures = Departures(find_csv(), self._state.rows)
-        return departures.texts, TableChecksums(SCHEMA).of(departures.typed, "the CSV file")
+        return departures.texts, checksum_of(departures.typed, "the CSV file")
 
     def _start_broker(self) -> None:
-        starting = Task(self._broker.start, "broker")
-        self._stack.callback(_end_broker, self._broker, starting)
+        self._stack.callback(self._broker.stop, _HASTE_S)
+
+        def kill() -> None:
+            """Has a start of the broker fail. Its thread does the rest."""
+            if (pid := self._broker.pid) is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+
+        starting = self._start_thread(self._broker.start, kill)
         address = self._wait_for(starting, "starting a Kafka broker")
-        self._screen.note(f"broker: Kafka, pid {self._broker.pid}, listens on {address}")
+        self._state.note(f"broker: Kafka, pid {self._broker.pid}, listens on {address}")
 
-    def _start_replay(self, texts: pa.Table) -> Replay:
-        config = KafkaConfig(self._broker.bootstrap_servers)
-        make_topic(Admin(config), TOPIC, PARTITIONS)
-        replay = Replay(texts, config, TOPIC)
-        self._stack.callback(replay.stop)
-        self._parts.append(replay)
-        self._screen.note(
-            f"replay: {self._state.rows:,} departures are sent as JSON events to the topic {TOPIC}"
+    def _start_committer(self, number: int, doing: str) -> Child:
+        """Starts a committer, each with its own log and all with the same port, and waits until it folds."""
+        committer = self._start(
+            *("committer", "lakefold", "committer", *self._of_tables),
+            # The next one doesn't wait until the session of a killed one has timed out.
+            *("--partitions", "all"),
+            log=f"committer-{number}",
+            patience_s=_HASTE_S,
         )
-        return replay
+        self._state.committer = f"pid {committer.pid}, starting"
+        self._wait_until(self._folds, doing)
+        self._state.committer = f"pid {committer.pid}, folding"
+        return committer
 
-    def _start_committer(self) -> Committers:
-        committers = Committers(self._folder, self._broker.bootstrap_servers)
-        self._stack.callback(committers.stop, _HASTE_S)
-        self._parts.append(committers)
-        self._wait_until(lambda: committers.ready, "starting the committer")
-        self._screen.note(f"committer: pid {committers.child.pid}, folds the log into versions of the table")
-        return committers
+    @property
+    def _of_tables(self) -> Sequence[str]:
+        """The options of verbs that are about all tables of the demo and its committer."""
+        address, root = self._broker.bootstrap_servers, str(self._folder.root)
+        return ("--bootstrap-servers", address, "--root", root, "--http-port", str(self._health_port))
 
-    def _start_page(self, committer_port: int) -> None:
+    def _folds(self) -> bool:
+        answer = committer_answer("127.0.0.1", self._health_port, "/readyz", _ANSWER_S)
+        return answer is not None and answer[0] == HTTPStatus.OK
+
+    def _start_page(self) -> None:
         """Starts the web page and shows its address. It stops with the demo."""
-        page = ConsolePage(self._folder, self._broker.bootstrap_servers, committer_port)
-        self._stack.callback(page.child.stop, _HASTE_S)
-        self._parts.append(page)
-        self._screen.note(
-            f"page: open {page.address} in a browser; it shows what happens until the demo ends"
+        port = free_port()
+        arguments = ("console", "lakefold", "console", "--port", str(port), *self._of_tables)
+        self._start(*arguments, log="console", patience_s=_HASTE_S)
+        self._state.note(
+            f"page: open http://127.0.0.1:{port}/ in a browser; it shows what happens until the demo ends"
         )
 
-    def _start_follower(self) -> Follower:
-        follower = Follower(self._folder.table)
-        self._stack.callback(follower.stop)
-        self._parts.append(follower)
-        return follower
-
-    def _start_services(self) -> ServicesJob:
-        services = ServicesJob(self._folder, self._broker.bootstrap_servers)
-        self._stack.callback(services.child.end)
-        self._parts.append(services)
-        self._screen.note(
-            f"services: pid {services.child.pid}, append small rows to {self._folder.services_table.name}, "
+    def _start_services(self) -> Child:
+        table = self._folder.services_table
+        services = self._start_writer("services", "lakefold.demo.services", table)
+        self._state.note(
+            f"services: pid {services.pid}, append small rows to {table.name}, "
             f"{SERVICES} at once, until all events are rows"
         )
         return services
 
-    def _stop_services(self, services: ServicesJob) -> ServicesVerification:
+    def _start_query(self) -> Child:
+        return self._start_writer(
+            *("streaming query", "lakefold.demo.query", self._folder.table),
+            topic=_TOPIC,
+            checkpoint=str(self._folder.checkpoint),
+            scratch=str(self._folder.scratch),
+            rows=self._state.rows,
+            # Spark divides the limit among the partitions and rounds down.
+            batch_rows=-(-self._state.rows // BATCHES) + _PARTITIONS - 1,
+        )
+
+    def _start_writer(self, name: str, module: str, table: Path, **more: str | int) -> Child:
+        """Starts a process that writes to a table. It gets its arguments as JSON, `more` among them."""
+        given = {
+            "bootstrap_servers": self._broker.bootstrap_servers,
+            "table": str(table),
+            "format": self._folder.format,
+            **more,
+        }
+        return self._start(name, module, json.dumps(given), log=module.rpartition(".")[2])
+
+    def _start(self, name: str, module: str, *arguments: str, log: str, patience_s: float = 0.0) -> Child:
+        """Starts a process and watches it. If the demo fails, it gets `patience_s` seconds to stop."""
+        path = self._folder.logs / f"{log}.log"
+        child = Child(name, module, arguments, log=path, scratch=self._folder.scratch)
+        self._stack.callback(child.stop, patience_s)
+        self._checks.append(child.check)
+        return child
+
+    def _start_thread(self, run: Callable[[], T], stop: Callable[[], object]) -> Future[T]:
+        """Starts work and watches it. At the end of the demo `stop` is called until the work has ended."""
+
+        def end() -> None:
+            while not work.done():
+                stop()
+                time.sleep(_LOOK_EVERY_S)
+
+        work = in_thread(run)
+        self._stack.callback(end)
+        self._checks.append(lambda: work.done() and work.result())
+        return work
+
+    def _replace(self, committer: Child) -> Child:
+        """Kills the committer. Returns the next one, once it folds."""
+        killed = time.monotonic()
+        committer.end()
+        self._checks.remove(committer.check)
+        self._state.note(f"** SIGKILL: the committer, pid {committer.pid}, is dead. Another one starts.")
+        following = self._start_committer(2, "no committer: another one starts")
+        self._state.note(
+            f"** committer: pid {following.pid} continues where the killed one stopped, "
+            f"{time.monotonic() - killed:.1f} s later"
+        )
+        return following
+
+    def _stop_services(self, services: Child) -> ServicesVerification:
         """Lets the services wait for the outcomes of their rows, and compares these with their table."""
-        services.child.ask_to_stop()
+        services.signal(signal.SIGTERM)
         self._wait_until(lambda: services.done, "the services wait for their last outcomes")
-        self._parts.remove(services)
-        counted = Task(
-            lambda: question_services(services.committed, services.versions, self._folder), "services"
-        )
-        return self._wait_for(counted, "reading the table of the services")
+        committed, versions = services.report["committed"], services.report["versions"]
+        counting = in_thread(lambda: question_services(committed, versions, self._folder))
+        return self._wait_for(counting, "reading the table of the services")
 
-    def _start_query(self) -> Job:
-        job = Job(self._folder, self._broker.bootstrap_servers, self._state.rows)
-        self._stack.callback(job.child.end)
-        self._parts.append(job)
-        self._state.query = "starting"
-        self._wait_until(lambda: job.started is not None, "starting Spark")
-        self._screen.note(
-            f"query: Spark, pid {job.child.pid}, writes the events into the table batch by batch"
-        )
-        return job
-
-    def _stream(self, replay: Replay, committers: Committers, follower: Follower, job: Job) -> float:
-        """Waits until all rows are visible, and kills a committer midway. Returns the seconds it took."""
-        self._wait_until(lambda: follower.seen.rows >= KILL_AT * self._state.rows, _STREAMING)
-        self._replace(committers)
-        self._wait_until(lambda: job.done and not replay.working, _STREAMING)
-        newest = lakefold.open(self._folder.table).version
-        end = time.monotonic() + _CATCH_UP_S
-        self._wait_until(lambda: follower.version >= newest or time.monotonic() > end, "the tail catches up")
-        self._check_parts()
-        return follower.arrivals[-1].at - (job.started or 0)
-
-    def _replace(self, committers: Committers) -> None:
-        """Kills the committer and starts the next."""
-        dead, killed = committers.kill(), time.monotonic()
-        self._screen.note(f"SIGKILL: the committer, pid {dead}, is dead. Another one starts.", loud=True)
-        pid = committers.start_next()
-        self._wait_until(lambda: committers.ready, "no committer: another one starts")
-        seconds = time.monotonic() - killed
-        self._screen.note(
-            f"committer: pid {pid} continues where the killed one stopped, {seconds:.1f} s later", loud=True
-        )
-
-    def _compare_rows(self, sent: Checksum, follower: Follower) -> list[DemoVerification]:
-        seen, folder = follower.seen, self._folder
-        doing = "reading the table, to compare it with the CSV file"
-        return self._wait_for(Task(lambda: question(sent, seen, folder), "verification"), doing)
-
-    def _stop_in_order(self, follower: Follower, job: Job, committers: Committers) -> None:
+    def _stop_in_order(self, query: Child, committer: Child) -> None:
         def stop() -> None:
-            follower.stop()
-            job.stop()
-            committers.stop()
+            query.end(_FINISH_S)
+            committer.stop(_FINISH_S)
             self._broker.stop()
 
-        self._parts.clear()
-        self._wait_for(Task(stop, "stop"), "stopping the query, the committer and the broker")
+        del self._checks[2:]
+        self._wait_for(in_thread(stop), "stopping the query, the committer and the broker")
 
-    def _wait_for(self, task: Task[T], doing: str) -> T:
-        self._wait_until(lambda: not task.working, doing)
-        return task.answer()
+    def _wait_for(self, work: Future[T], doing: str) -> T:
+        self._wait_until(work.done, doing)
+        return work.result()
 
-    def _wait_until(self, condition: Callable[[], bool], doing: str) -> None:
+    def _wait_until(self, condition: Callable[[], bool], doing: str, still_s: float = _STILL_S) -> None:
         """Checks all parts until the condition holds.
 
-        Raises `RetryError` if there is no progress any more.
+        Raises `RetryError` if there is no progress for `still_s` seconds.
         """
-        self._state.begin(doing)
+        state, moved, before = self._state, 0.0, None
+        state.begin(doing)
         while not condition():
-            self._check_parts()
-            self._check_progress()
+            for check in self._checks:
+                check()
+            numbers = (state.query, state.sent, state.visible, state.version)
+            if numbers != before:
+                moved, before = time.monotonic(), numbers
+            elif time.monotonic() - moved > still_s:
+                message = f"no progress for {still_s:.0f} s in this step: {doing}"
+                hint = "read the logs in this folder for the cause"
+                raise RetryError(message, where=str(self._folder.logs), hint=hint)
             time.sleep(_LOOK_EVERY_S)
 
-    def _check_parts(self) -> None:
-        self._signals.check()
-        for part in self._parts:
-            part.look(self._state, self._screen)
-        self._screen.refresh(self._state)
 
-    def _check_progress(self) -> None:
-        at, moves = self._moved
-        if moves != self._state.moves or not self._parts:
-            self._moved = time.monotonic(), self._state.moves
-        elif time.monotonic() - at > _STILL_S:
-            message = f"no progress for {_STILL_S:.0f} s in this step: {self._state.doing}"
-            hint = "read the logs in this folder for the cause"
-            raise RetryError(message, where=str(self._folder.logs), hint=hint)
+def in_thread(function: Callable[[], T]) -> Future[T]:
+    """Starts long work, during which the screen is updated and Ctrl-C works. No exit waits for its end."""
+    work: Future[T] = Future()
 
+    def run() -> None:
+        try:
+            work.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            work.set_exception(error)
 
-def _end_broker(broker: Broker, starting: Task[str]) -> None:
-    """Stops the broker. If it is just being started, it is killed until its start fails."""
-    while starting.working:
-        if (pid := broker.pid) is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        starting.wait(0.1)
-    broker.stop(timeout=_HASTE_S)
+    Thread(target=run, name=function.__qualname__, daemon=True).start()
+    return work

@@ -7,98 +7,65 @@ transactions meet in the log, and none is refused.
 
 from __future__ import annotations
 
-import argparse
 import json
-import threading
+import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from pathlib import Path
+from argparse import Namespace
+from contextlib import ExitStack
+from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 import lakefold
 from lakefold.console.interrupts import on_end
+from lakefold.console.output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
 SERVICES: Final = 8
-SCHEMA: Final = pa.schema(
+_SCHEMA: Final = pa.schema(
     [("service", pa.int32()), ("number", pa.int64()), ("sent_at", pa.timestamp("us", "UTC"))]
 )
 _PAUSE_S: Final = 0.2
 _MAX_DELAY_S: Final = 1.0
-_RECORD_EVERY_S: Final = 0.5
-
-
-@dataclass
-class Service:
-    """A service. `sent`: how many rows it has appended; `committed`: how many of them are in the table."""
-
-    number: int
-    sent: int = 0
-    committed: int = 0
-    versions: set[int] = field(default_factory=set)
-
-    def run(self, writer: lakefold.Writer, stop: threading.Event) -> None:
-        """Appends five rows a second until `stop` is set."""
-        with writer:
-            while not stop.is_set():
-                row = [[self.number], [self.sent], [int(time.time() * 1_000_000)]]
-                arrays = [pa.array(values, each.type) for values, each in zip(row, SCHEMA, strict=True)]
-                writer.append(pa.table(arrays, SCHEMA)).add_done_callback(self._count)
-                self.sent += 1
-                stop.wait(_PAUSE_S)
-
-    def _count(self, done: Future[lakefold.BatchReport]) -> None:
-        if done.exception() is None:
-            version = done.result().version
-            self.committed += 1
-            self.versions |= set() if version is None else {version}
 
 
 def main() -> None:
-    """Runs the services until SIGTERM. Then each ends with the outcomes of all its rows."""
-    given = _arguments()
-    stop = threading.Event()
-    on_end(stop.set)
-    services = [Service(number) for number in range(SERVICES)]
-    with given.progress.open("a") as progress, ThreadPoolExecutor(SERVICES) as pool:
-
-        def record(event: str) -> None:
-            committed = [service.committed for service in services]
-            versions = len(set().union(*(service.versions for service in services)))
-            progress.write(json.dumps({"event": event, "committed": committed, "versions": versions}) + "\n")
-            progress.flush()
-
-        running = [pool.submit(service.run, _writer(given, service.number), stop) for service in services]
-        while (state := wait(running, _RECORD_EVERY_S)).not_done:
-            record("running")
-            if any(each.exception() for each in state.done):
-                stop.set()
-        for each in running:
-            each.result()
-        record("done")
+    """Appends five rows a second for each service until SIGTERM; then waits for the outcomes of all rows."""
+    given = Namespace(**json.loads(sys.argv[1]))
+    stopped = Event()
+    on_end(stopped.set)
+    sent: list[list[Future[lakefold.BatchReport]]] = [[] for _ in range(SERVICES)]
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_writer(given, service)) for service in range(SERVICES)]
+        while not stopped.wait(_PAUSE_S):
+            for service, writer in enumerate(writers):
+                number, now = len(sent[service]), int(time.time() * 1_000_000)
+                row = {"service": service, "number": number, "sent_at": now}
+                sent[service].append(writer.append(pa.Table.from_pylist([row], _SCHEMA)))
+            _report(sent)
+    _report(sent)
+    print_json({"done": True})
 
 
-def _writer(given: argparse.Namespace, number: int) -> lakefold.Writer:
+def _report(sent: Sequence[Sequence[Future[lakefold.BatchReport]]]) -> None:
+    """Prints how many rows of each service have an outcome that says they are in the table."""
+    reports = [[row.result() for row in rows if row.done() and not row.exception()] for rows in sent]
+    versions = {report.version for of_service in reports for report in of_service} - {None}
+    print_json({"committed": [len(each) for each in reports], "versions": len(versions)})
+
+
+def _writer(given: Namespace, service: int) -> lakefold.Writer:
     return lakefold.Writer(
         given.table,
-        app_id=f"service-{number}",
+        app_id=f"service-{service}",
         format=given.format,
         max_delay=_MAX_DELAY_S,
         bootstrap_servers=given.bootstrap_servers,
     )
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("bootstrap-servers", "table", "format"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--progress", required=True, type=Path)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoFormat:
-    """A format. `folder`: the table's, in the demo's folder; `services_folder`: that of the services' table.
+    """A format. `suffix`: of the folders of tables. `files`: what Spark writes.
 
-    `files`: what Spark writes.
-
-    `client`: the other client. `read`: returns all rows of the newest version by it. `modules`: what the demo
-    imports for it, and the packages that contain it. `python`: what a user imports to count the rows of the
-    table by it, and the expression, with the table's path in place of `{}`.
+    `client`: the other client; `module`: its module, and `package` the package that contains it. `read`
+    returns all rows of the newest version by it. `count`: the expression by which a user counts the rows,
+    with the table's path in place of `{}`.
     """
 
-    folder: str
-    services_folder: str
+    suffix: str
     files: str
     client: str
+    module: str
+    package: str
     read: Callable[[Path], pa.Table]
-    modules: Mapping[str, str]
-    python: tuple[str, str]
+    count: str
 
 
 def _read_with_pylance(table: Path) -> pa.Table:
@@ -53,24 +51,23 @@ def _read_with_delta_rs(table: Path) -> pa.Table:
 
 
 FORMATS: Final = {
-    # LanceDB opens only folders with this suffix.
     "lance": DemoFormat(
-        folder="flights.lance",
-        services_folder="requests.lance",
+        suffix=".lance",  # LanceDB opens only folders with this suffix.
         files="Lance files (fragments)",
         client="pylance",
+        module="lance",
+        package="pylance",
         read=_read_with_pylance,
-        modules={"lance": "pylance"},
-        python=("lance", "lance.dataset({}).count_rows()"),
+        count="lance.dataset({}).count_rows()",
     ),
     "delta": DemoFormat(
-        folder="flights",
-        services_folder="requests",
+        suffix="",
         files="Parquet files",
         client="delta-rs",
+        module="deltalake",
+        package="deltalake",
         read=_read_with_delta_rs,
-        modules={"deltalake": "deltalake"},
-        python=("deltalake", "deltalake.DeltaTable({}).to_pyarrow_dataset().count_rows()"),
+        count="deltalake.DeltaTable({}).to_pyarrow_dataset().count_rows()",
     ),
 }
 """By the names that `--format` takes."""

@@ -39,8 +39,8 @@ STOP_SECONDS: Final = 120
 # `python -m lakefold` with fewer batches.
 IN_SIX_BATCHES: Final = """
 from lakefold.__main__ import main
-from lakefold.demo import job
-job.BATCHES = 6
+from lakefold.demo import run
+run.BATCHES = 6
 main()
 """
 # Runs the command in a terminal of its own, and hands on what is typed.

@@ -13,10 +13,22 @@ import pytest
 from pyarrow import json as arrow_json
 
 from lakefold.demo import DEPARTURES
-from lakefold.demo.checksum import Checksum, TableChecksums
-from lakefold.demo.dataset import SCHEMA, SEQUENCE, TIME, Departures, find_csv
-from lakefold.demo.replay import events_of, json_texts
-from lakefold.demo.verification import DemoVerification, ServicesVerification, judge
+from lakefold.demo.dataset import (
+    SCHEMA,
+    SEQUENCE,
+    TIME,
+    Departures,
+    events_of,
+    find_csv,
+    json_texts,
+)
+from lakefold.demo.verification import (
+    Checksum,
+    DemoVerification,
+    ServicesVerification,
+    checksum_of,
+    judge,
+)
 from lakefold_table.errors import DamagedError
 
 
@@ -28,11 +40,6 @@ def departures() -> Departures:
 @pytest.fixture(scope="module")
 def few(departures: Departures) -> pa.Table:
     return departures.typed.slice(0, 300)
-
-
-@pytest.fixture
-def checksums() -> TableChecksums:
-    return TableChecksums(SCHEMA)
 
 
 def changed(table: pa.Table, column: str, row: int, value: object) -> pa.Table:
@@ -102,47 +109,47 @@ def test_a_text_that_json_would_escape_is_refused(departures: Departures) -> Non
         json_texts(odd)
 
 
-def test_order_and_parting_do_not_change_the_checksum(few: pa.Table, checksums: TableChecksums) -> None:
+def test_order_and_parting_do_not_change_the_checksum(few: pa.Table) -> None:
     order = list(range(few.num_rows))
     random.Random(7).shuffle(order)
     mixed = few.take(order)
-    whole = checksums.of(few, "it")
+    whole = checksum_of(few, "it")
     assert whole.rows == 300
-    assert checksums.of(mixed, "it") == whole
+    assert checksum_of(mixed, "it") == whole
     assert (
-        sum((checksums.of(mixed.slice(start, 70), "it") for start in range(0, 300, 70)), Checksum()) == whole
+        sum((checksum_of(mixed.slice(start, 70), "it") for start in range(0, 300, 70)), Checksum()) == whole
     )
 
 
 @pytest.mark.parametrize("column", SCHEMA.names)
-def test_every_column_counts(few: pa.Table, checksums: TableChecksums, column: str) -> None:
+def test_every_column_counts(few: pa.Table, column: str) -> None:
     kind = SCHEMA.field(column).type
     other: Any = few[TIME][200].as_py() if pa.types.is_timestamp(kind) else 77
-    before = checksums.of(few, "it")
-    assert checksums.of(changed(few, column, 5, "X" if kind == pa.string() else other), "it") != before
-    assert checksums.of(changed(few, column, 5, None), "it") != before
+    before = checksum_of(few, "it")
+    assert checksum_of(changed(few, column, 5, "X" if kind == pa.string() else other), "it") != before
+    assert checksum_of(changed(few, column, 5, None), "it") != before
 
 
-def test_null_is_not_the_empty_text(few: pa.Table, checksums: TableChecksums) -> None:
+def test_null_is_not_the_empty_text(few: pa.Table) -> None:
     empty, null = changed(few, "tailnum", 3, ""), changed(few, "tailnum", 3, None)
-    assert checksums.of(empty, "it") != checksums.of(null, "it")
+    assert checksum_of(empty, "it") != checksum_of(null, "it")
 
 
-def test_values_that_change_places_are_noticed(few: pa.Table, checksums: TableChecksums) -> None:
+def test_values_that_change_places_are_noticed(few: pa.Table) -> None:
     swapped = changed(changed(few, "dest", 0, "MIA"), "dest", 2, "IAH")
     assert [few["dest"][location].as_py() for location in (0, 2)] == ["IAH", "MIA"]
-    assert checksums.of(swapped, "it") != checksums.of(few, "it")
+    assert checksum_of(swapped, "it") != checksum_of(few, "it")
 
 
-def test_a_doubled_and_a_lost_row_are_noticed(few: pa.Table, checksums: TableChecksums) -> None:
+def test_a_doubled_and_a_lost_row_are_noticed(few: pa.Table) -> None:
     exchanged = pa.concat_tables([few.slice(0, 299), few.slice(0, 1)])
-    checksum, whole = checksums.of(exchanged, "it"), checksums.of(few, "it")
+    checksum, whole = checksum_of(exchanged, "it"), checksum_of(few, "it")
     assert (checksum.rows, checksum != whole) == (whole.rows, True)
 
 
-def test_another_schema_is_named(few: pa.Table, checksums: TableChecksums) -> None:
+def test_another_schema_is_named(few: pa.Table) -> None:
     with pytest.raises(DamagedError, match=r"the columns of somebody .* flight is missing instead of int32"):
-        checksums.of(few.drop_columns(["flight"]), "somebody")
+        checksum_of(few.drop_columns(["flight"]), "somebody")
 
 
 def test_the_proof_names_who_saw_other_rows() -> None:

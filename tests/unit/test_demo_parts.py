@@ -15,20 +15,14 @@ import click
 import lance
 import pyarrow as pa
 import pytest
-from rich.console import Console
 
 from lakefold.demo import demo
-from lakefold.demo.checksum import Checksum
-from lakefold.demo.children import Child
+from lakefold.demo.children import Child, NewLines
 from lakefold.demo.folder import Folder, claim
-from lakefold.demo.job import ProgressFile
-from lakefold.demo.picture import drawn
 from lakefold.demo.report import advice_for
-from lakefold.demo.screen import PlainLines, screen_for
-from lakefold.demo.signals import Interrupted, Signals
-from lakefold.demo.state import DemoProgress
-from lakefold.demo.tasks import Task
-from lakefold.demo.verification import DemoVerification, judge, question_services
+from lakefold.demo.run import in_thread
+from lakefold.demo.screen import DemoProgress, Screen
+from lakefold.demo.verification import Checksum, DemoVerification, judge, question_services
 from lakefold.errors import SetupError
 from lakefold_table.errors import DamagedError, RetryError
 from tests.waiting import until
@@ -90,13 +84,13 @@ def test_plain_lines_become_rarer_until_something_happens() -> None:
     now, reported = 0.0, []
     stream = io.StringIO()
     state = DemoProgress(100, doing="starting")
-    screen = PlainLines(stream, state, clock=lambda: now)
+    screen = Screen(stream, state, clock=lambda: now)
     for tick in range(4000):
         now = tick * 0.05
         before = stream.tell()
-        screen.refresh(state)
         if tick == 2000:
-            screen.note("something")
+            state.note("something")
+        screen.refresh()
         if stream.tell() > before:
             reported.append(now)
     pauses = [after - before for before, after in pairwise([0.0, *reported])]
@@ -109,75 +103,93 @@ def test_plain_lines_become_rarer_until_something_happens() -> None:
 
 def test_the_plain_line_shows_rows_in_versions_lag_and_speed() -> None:
     stream = io.StringIO()
-    state = DemoProgress(100_000, sent=90_000, written=40_000, version=5)
-    state.saw(30_000)
-    PlainLines(stream, state, clock=iter([0.0, 9.0, 9.0]).__next__).refresh(state)
+    state = DemoProgress(100_000, sent=90_000)
+    state.saw(30_000, version=5)
+    Screen(stream, state, clock=iter([0.0, 9.0, 9.0]).__next__).refresh()
     line = stream.getvalue()
     for part in ("90,000 of 100,000 events", "version 5", "30,000 rows read", "lag 60,000 rows", "rows/s"):
         assert part in line
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("width", [70, 120])
-def test_the_picture_fits_and_shows_the_same(width: int) -> None:
-    state = DemoProgress(100_000, sent=90_000, written=40_000, version=5, committer="pid 77, folding")
-    state.saw(30_000)
-    stream = io.StringIO()
-    Console(file=stream, width=width).print(drawn(state))
+def test_the_picture_fits_and_shows_the_same(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
+    state = DemoProgress(100_000, doing="d" * 130, sent=90_000, committer="pid 77, folding")
+    state.saw(30_000, version=5)
+    stream = Terminal()
+    screen = Screen(stream, state, clock=iter([0.0, 9.0, 9.0, 9.1, 9.1, 9.1]).__next__)
+    screen.refresh()
     shown = stream.getvalue()
     assert max(map(len, shown.splitlines())) <= width
     for part in ("90,000 of 100,000", "version 5", "30,000 rows read", "60,000 rows", "pid 77, folding"):
         assert part in shown
+    state.note("a note")
+    screen.close()
+    above, _, below = stream.getvalue().removeprefix(shown).partition("a note\n")
+    assert above.startswith(f"\x1b[{shown.count(chr(10))}F\x1b[J[")
+    assert below.startswith(shown[:60])
+    assert below.endswith(f"\x1b[{shown.count(chr(10))}F\x1b[J")
 
 
 def test_what_is_no_terminal_gets_plain_lines() -> None:
-    assert isinstance(screen_for(io.StringIO(), DemoProgress(1)), PlainLines)
+    state = DemoProgress(1)
+    state.note("a note")
+    screen = Screen(stream := io.StringIO(), state)
+    screen.refresh()
+    screen.close()
+    assert [line.endswith("] a note") for line in stream.getvalue().splitlines()] == [True]
 
 
 def test_speed_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("lakefold.demo.state.time.monotonic", lambda: now)
+    monkeypatch.setattr("lakefold.demo.screen.time.monotonic", lambda: now)
     state = DemoProgress(10_000)
     for second, visible in [(0.0, 0), (10.0, 5_000), (11.0, 6_000), (12.0, 8_000)]:
         now = second
-        state.saw(visible)
+        state.saw(visible, version=1)
     assert state.rate == 1_500
 
 
 def test_progress_is_read_line_by_line_as_it_is_written(tmp_path: Path) -> None:
-    progress = ProgressFile(tmp_path / "progress")
-    with progress.path.open("a") as file:
+    progress = NewLines(tmp_path / "progress")
+    with (tmp_path / "progress").open("a") as file:
         file.write('{"a": 1}\n{"b"')
         file.flush()
-        assert list(progress.new_lines()) == [{"a": 1}]
-        assert list(progress.new_lines()) == []
+        assert list(progress.read()) == ['{"a": 1}']
+        assert list(progress.read()) == []
         file.write(": 2}\n")
         file.flush()
-        assert list(progress.new_lines()) == [{"b": 2}]
+        assert list(progress.read()) == ['{"b": 2}']
 
 
 def test_a_signal_is_kept_until_asked_for() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with Signals() as signals:
-        signals.check()
+    with demo.recorded_signals() as check:
+        check()
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(Interrupted) as caught:
-            signals.check()
+        with pytest.raises(demo.Interrupted) as caught:
+            check()
     assert caught.value.number is signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_task_returns_its_result_or_error() -> None:
+def test_work_in_a_thread_returns_its_result_or_error() -> None:
     def fail() -> None:
         raise KeyError("this")
 
-    task = Task(lambda: 7, "seven")
-    task.wait(120)
-    assert (task.working, task.answer()) == (False, 7)
-    failed = Task(fail, "failing")
-    failed.wait(120)
+    assert in_thread(lambda: 7).result(120) == 7
     with pytest.raises(KeyError, match="this"):
-        failed.answer()
+        in_thread(fail).result(120)
 
 
 def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
@@ -286,12 +298,12 @@ def test_advice_can_be_pasted_from_the_current_folder(
 ) -> None:
     folder = Folder(tmp_path / "my lake" / "demo")
     monkeypatch.chdir(tmp_path)
-    below = advice_for(folder)
-    assert shlex.split(below.table[0])[-2:] == ["log", "my lake/demo/flights.lance"]
-    assert "lakefold.open('my lake/demo/flights.lance')" in below.prompt[1]
+    table, prompt, _ = advice_for(folder).values()
+    assert shlex.split(table[0])[-2:] == ["log", "my lake/demo/flights.lance"]
+    assert "lakefold.open('my lake/demo/flights.lance')" in prompt[1]
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert shlex.split(advice_for(folder).table[0])[-1] == str(folder.table)
+    assert shlex.split(next(iter(advice_for(folder).values()))[0])[-1] == str(folder.table)
 
 
 @pytest.mark.parametrize(
