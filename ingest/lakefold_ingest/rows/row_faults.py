@@ -76,11 +76,6 @@ class RowFaults:
         """Forgets the faults of these rows."""
         self._fault_of[rows] = 0
 
-    def add_all(self, others: RowFaults) -> None:
-        """Notes the faults that `others` has of the same rows."""
-        for (column, reason), number in others._numbers.items():
-            self.add(np.flatnonzero(others._fault_of == number), column, reason)
-
     @property
     def rows(self) -> Indices:
         """The indices of the rows that have a fault, ascending."""
