@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from docs.markdown import page, table
 from docs.spark_types import SPARK_TYPES
-from lakefold_ingest.options.write_options import (
-    ALL_MODES,
-    WRITE_OPTIONS,
-    WriteMode,
-    WriteOption,
-    WriteUse,
-    parameters_of,
-)
+from lakefold_ingest.options.write_options import WRITE_OPTIONS, WRITES, WriteMode, WriteUse
 from lakefold_ingest.spark.arrow_schema import VECTOR_SIZE
 from lakefold_reader.spark.options import OPTIONS, Use
+
+if TYPE_CHECKING:
+    from lakefold_reader.spark.option_table import Option
 
 SPARK = """\
 ```python
@@ -80,9 +78,9 @@ def spark() -> str:
     rows = [
         [
             f"`{option.name}`",
-            ", ".join(marks[use] for use in Use if use in option.uses),
+            ", ".join(marks[use] for use in Use if option.is_for(use)),
             option.meaning,
-            option.default,
+            option.default_in_words,
         ]
         for option in OPTIONS
     ]
@@ -460,14 +458,14 @@ attempts, and how far the committer is behind (with `wait=log`) are found elsewh
 
 def spark_writes() -> str:
     """Returns the page of the options of Spark's writes."""
-    parameters = parameters_of(WriteUse.SINK)
+    parameters = WRITES.of(WriteUse.SINK)
     rows = [
         [
             f"`{option.name}`",
             f"`{option.parameter}`" if option in parameters else "",
             _write_uses(option),
             option.meaning,
-            _default_of(option),
+            option.default_in_words,
         ]
         for option in WRITE_OPTIONS
     ]
@@ -533,15 +531,8 @@ def spark_types() -> str:
     return page("Spark's types in tables", source, SPARK_TYPES_TEXT, f"{shown}\n{SPARK_METADATA}")
 
 
-def _default_of(option: WriteOption) -> str:
-    """Returns the default of an option in words."""
-    if option.default_text or option.default is None:
-        return option.default_text
-    return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
-
-
-def _write_uses(option: WriteOption) -> str:
+def _write_uses(option: Option) -> str:
     marks = {WriteUse.BATCH: "write", WriteUse.STREAM: "stream"}
-    uses = ", ".join(mark for use, mark in marks.items() if use in option.uses)
-    modes = "" if option.modes == ALL_MODES else ", ".join(mode for mode in WriteMode if mode in option.modes)
+    uses = ", ".join(mark for use, mark in marks.items() if option.is_for(use))
+    modes = ", ".join(mode for mode in WriteMode if mode in option.modes)
     return f"{uses} ({modes})" if modes else uses

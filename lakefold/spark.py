@@ -18,7 +18,7 @@ from lakefold_ingest.spark.batch_metrics import MetricsAddress, progress
 from lakefold_ingest.spark.file_layout import FileLayout
 from lakefold_ingest.spark.sink import Sink, SinkMode, sink_merge
 from lakefold_ingest.spark.small_batches import MOST_ROWS
-from lakefold_reader.spark.option_values import size
+from lakefold_reader.spark.option_kinds import size
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import Settings, read_settings
 from lakefold_ingest.formats import read_properties
 from lakefold_ingest.merge.clauses import names_of
-from lakefold_ingest.options.write_options import WRITE_OPTIONS
+from lakefold_ingest.options.write_options import USER_METADATA, WRITE_OPTIONS
 from lakefold_ingest.proposals.key import APP_ID, Key, new_key
 from lakefold_ingest.writing.settings import (
     OnOlderBatch,
@@ -22,6 +21,7 @@ from lakefold_ingest.writing.settings import (
     Wait,
     WriteSettings,
 )
+from lakefold_reader.spark.option_kinds import COUNT, FLAG, NAMES, PAIRS, SECONDS, TEXT, WORD, OptionKind
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, is_under
@@ -92,59 +92,34 @@ class WriteOptions(SinkOptions, total=False):
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
-_OF_OTHERS = {
-    "configuration": "table_properties",
-    "schema_mode": "merge_schema",
-    "custom_metadata": "commit_properties",
-    "user_metadata": "commit_properties",
-    "target_file_size": "max_bytes_per_file",
-    "predicate": "where",
-    "on": "keys",
-    "batch_size": "max_rows",
-    "batchsize": "max_rows",
+_KINDS = {
+    **{option.parameter: option.kind for option in WRITE_OPTIONS},
+    **dict.fromkeys(("kafka", "storage_options", "policy"), PAIRS),
+    **dict.fromkeys(("where", "metrics_host", "branch", "engine"), TEXT),
+    **dict.fromkeys(("max_rows", "max_bytes", "max_queued_bytes"), COUNT),
+    **dict.fromkeys(("target_rows_per_file", "metrics_port", "threads"), COUNT),
+    "max_delay": SECONDS,
+    "by_policy": FLAG,
+    "clauses": OptionKind(types=Iterable, shown="a list of clauses, as [lakefold.MatchedUpdate()]"),
+    "on_report": OptionKind(types=cast("type", Callable), shown="a function"),
 }
-"""Parameters of delta-rs, pylance and delta-spark by the names that they have here."""
+"""The kinds of parameters: those of the table of options, and those that only functions have."""
+_PYTHON_NAMES = (
+    *((name, option.parameter) for option in WRITE_OPTIONS for name in (option.name, *option.others)),
+    ("txnVersion", "batch_id"),
+    (USER_METADATA, "commit_properties"),
+    ("targetFileSize", "max_bytes_per_file"),
+    ("predicate", "where"),
+    ("batch_size", "max_rows"),
+)
+"""Options of `format("lakefold")` and of other products, each with its name in Python."""
 _INSTEAD = {
     "mode": "append adds rows, upsert and delete change them; to replace rows, write them with "
     'Spark: rows.write.format("lakefold").mode("overwrite").save(TABLE)',
 }
 """What to do instead of a parameter of delta-rs, pylance and delta-spark that doesn't exist here."""
-_KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
-    (bool, "True or False", ("merge_schema", "stable_row_ids", "by_policy")),
-    (Real, "a number of seconds", ("timeout", "max_lag", "max_delay")),
-    (
-        Integral,
-        "a whole number",
-        (
-            *("max_rows_per_file", "max_bytes_per_file", "max_unanswered", "max_rows", "max_bytes"),
-            *("max_queued_bytes", "target_rows_per_file", "driver_rows", "metrics_port", "threads"),
-        ),
-    ),
-    ((Integral, str), "a number of bytes, or a text as 128m", ("target_file_size",)),
-    (
-        str,
-        "a text",
-        (
-            *("bootstrap_servers", "transactions_topic", "outcomes_topic", "data_storage_version"),
-            *("where", "envelope", "operation_column", "metrics_host", "branch", "engine"),
-        ),
-    ),
-    (
-        Mapping,
-        "a mapping, such as a dict",
-        (
-            *("kafka", "storage_options", "commit_properties", "table_properties"),
-            *("operations", "debezium_types", "policy"),
-        ),
-    ),
-    (Iterable, "a list of clauses, as [lakefold.MatchedUpdate()]", ("clauses",)),
-    (cast("type", Callable), "a function", ("on_report",)),
-    ((str, Iterable), "a name or several", ("partition_by", "sort_by", "bad_records_columns")),
-)
-"""What may be given for which options, and how that is called."""
 _REQUIRED = {"max_rows", "max_bytes", "max_delay", "max_queued_bytes", "driver_rows"}
 """Those of which None is not a value."""
-_RENAMED = {"timeout": "timeout_s", "max_lag": "max_lag_s"}
 
 
 def write_settings(
@@ -162,7 +137,7 @@ def write_settings(
     connection = {name: _plain(given.pop(name)) for name in _CONNECTION if name in given}
     config: Path | None = options.get("config")
     given.pop("config", None)
-    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+    renamed = {f"{name}_s" if _KINDS.get(name) is SECONDS else name: value for name, value in given.items()}
     return _settings(table, read_settings(connection, config), renamed)
 
 
@@ -186,8 +161,9 @@ def _settings(
         bad_records = canonical(cast("str", given["bad_records"]))
         _check_roots(bad_records, uri, settings)
         given = {**given, "bad_records": bad_records}
-    for name in {"partition_by", "sort_by", "bad_records_columns"} & given.keys():
-        given = {**given, name: names_of(cast("str | Iterable[str]", given[name]), name)}
+    for name, value in given.items():
+        if _KINDS.get(name) is NAMES:
+            given = {**given, name: names_of(cast("str | Iterable[str]", value), name)}
     if "table_properties" in given:
         properties = cast("Mapping[str, str | bool | int]", given["table_properties"])
         given = {**given, "table_properties": read_properties(properties)}
@@ -231,8 +207,8 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
     for name in given:
         if name not in options:
             known = dict.fromkeys([*(_parameters(function) if function else ()), *options])
-            python_name = _OF_OTHERS.get(name) or _python_name(name)
-            near = [python_name] if python_name in known else difflib.get_close_matches(name, known, n=1)
+            same = (ours for theirs, ours in _PYTHON_NAMES if _squeezed(theirs) == _squeezed(name))
+            near = [each for each in same if each in known] or difflib.get_close_matches(name, known, n=1)
             hint = _INSTEAD.get(name) or (
                 f"did you mean {near[0]}?" if near else "help(lakefold.WriteOptions) lists the options"
             )
@@ -244,12 +220,10 @@ def check_kinds(given: Mapping[str, object]) -> None:
 
     `given` may have the functions' own parameters as well. None counts as not given, except for `_REQUIRED`.
     """
-    given = {name: value for name, value in given.items() if value is not None or name in _REQUIRED}
-    for kind, shown, names in _KINDS:
-        for name in given.keys() & set(names):
-            value = given[name]
-            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-                raise InvalidError(f"{value!r} can't be its value", where=name, hint=f"give {shown}")
+    for name, value in given.items():
+        kind = _KINDS.get(name, WORD)
+        if not kind.admits(value) and (value is not None or name in _REQUIRED):
+            raise InvalidError(f"{value!r} can't be its value", where=name, hint=f"give {kind.shown}")
     properties = given.get("commit_properties")
     if isinstance(properties, Mapping):
         others = [name for name, value in properties.items() if not isinstance(value, str)]
@@ -258,11 +232,8 @@ def check_kinds(given: Mapping[str, object]) -> None:
             raise InvalidError(message, where=OptionName("commit_properties"), hint="give texts")
 
 
-def _python_name(spark_name: str) -> str:
-    """Returns the name of an option of `format("lakefold")` in Python; empty if it has none."""
-    names = {option.name.lower(): option.parameter for option in WRITE_OPTIONS}
-    names |= {"txnversion": "batch_id", "usermetadata": "commit_properties"}
-    return names.get(re.sub("[-_]", "", spark_name).lower(), "")
+def _squeezed(name: str) -> str:
+    return re.sub("[-_]", "", name).lower()
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:

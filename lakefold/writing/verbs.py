@@ -8,22 +8,13 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import (
-    FILE,
-    MERGE_SCHEMA,
-    columns_of,
-    key_options,
-    layout_options,
-    merge_options,
-    pairs_option,
-    wait_option,
-)
+from lakefold.writing.verb_options import FILE, key_options, merge_given, option_flags, wait_option
+from lakefold_ingest.options.write_options import CLAUSES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.console.settings import Settings
-    from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.report import BatchReport
 
@@ -39,22 +30,19 @@ if TYPE_CHECKING:
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
-@MERGE_SCHEMA
-@layout_options
+@option_flags("mergeSchema", "format", "partitionBy", "tableProperties", "sortBy", into="written")
 @key_options
 @wait_option(or_log=True)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
-def append(  # noqa: PLR0913 - click passes each option
+def append(
     settings: Settings,
     table: str,
     *,
     files: tuple[Path, ...],
     key: Key,
-    on_reused_key: str,
+    written: dict[str, Any],
     wait: float,
-    merge_schema: bool,
-    layout: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Append the rows of Arrow, Parquet, CSV or JSON-lines files to TABLE, as one batch.
@@ -71,9 +59,7 @@ def append(  # noqa: PLR0913 - click passes each option
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(
-        table, settings, wait_s=wait, merge_schema=merge_schema, on_reused_key=on_reused_key, **layout
-    )
+    write_settings = settings_for(table, settings, wait_s=wait, **written)
     rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
     report = put_batch(write_settings, key, append_source(rows), rows=rows)
     _print_report(report, key, as_json=as_json)
@@ -88,7 +74,7 @@ def append(  # noqa: PLR0913 - click passes each option
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
-@merge_options
+@option_flags("keys", "orderBy", *(clause.name for clause in CLAUSES), into="merge", required=("keys",))
 @key_options
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -98,9 +84,9 @@ def upsert(
     table: str,
     *,
     files: tuple[Path, ...],
-    merge: Merge,
+    merge: dict[str, Any],
     key: Key,
-    on_reused_key: str,
+    written: dict[str, Any],
     wait: float,
     as_json: bool,
 ) -> None:
@@ -123,9 +109,10 @@ def upsert(
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
+    given = merge_given(merge)
+    write_settings = settings_for(table, settings, wait_s=wait, **written)
     rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
-    report = put_batch(write_settings, key, UpsertRows(rows.table(), merge), rows=rows)
+    report = put_batch(write_settings, key, UpsertRows(rows.table(), given), rows=rows)
     _print_report(report, key, as_json=as_json)
 
 
@@ -137,7 +124,7 @@ def upsert(
 @click.argument("table")
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE…]")
 @click.option("--where", metavar="PREDICATE", help="SQL: the rows for which it holds are deleted.")
-@click.option("--keys", default="", metavar="A,B", help="The columns whose values in the files are deleted.")
+@option_flags("keys", into="by")
 @key_options
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -148,9 +135,9 @@ def delete(  # noqa: PLR0913 - click passes each option
     *,
     files: tuple[Path, ...],
     where: str | None,
-    keys: str,
+    by: dict[str, Any],
     key: Key,
-    on_reused_key: str,
+    written: dict[str, Any],
     wait: float,
     as_json: bool,
 ) -> None:
@@ -166,10 +153,10 @@ def delete(  # noqa: PLR0913 - click passes each option
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
+    write_settings = settings_for(table, settings, wait_s=wait, **written)
     given = rows_for(write_settings, files) if files else None
     rows = None if given is None else RowSource(given, checks=key.batch_id is not None)
-    operation = delete_operation(where, columns_of(keys), rows)
+    operation = delete_operation(where, by.get("keys", ()), rows)
     _print_report(put_batch(write_settings, key, operation, rows=rows), key, as_json=as_json)
 
 
@@ -182,51 +169,23 @@ def delete(  # noqa: PLR0913 - click passes each option
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
-@click.option("--keys", required=True, metavar="A,B", help="The columns that identify a row.")
-@click.option(
-    "--order-by",
-    default="",
-    metavar="A,B",
-    help="The columns that order the events, or fields of their envelope; without them the last row counts.",
-)
-@click.option(
-    "--operation-column",
-    metavar="A",
-    help="The column that says whether a row is inserted, updated or deleted; the others are the row.",
-)
-@pairs_option(
-    "--operations",
-    metavar="VALUE=upsert,…",
-    text="What the values of the operation column mean: upsert, delete.",
-)
-@click.option(
-    "--envelope",
-    type=click.Choice(["debezium", "delta", "lakefold"], case_sensitive=False),
-    help="Instead of an operation column: events of Debezium, or the change feed of a table.",
-)
-@pairs_option(
-    "--debezium-types",
-    metavar="COLUMN=TYPE,…",
-    text="The columns that Debezium sends in another type, if the messages have no schemas: Date, "
-    "MicroTimestamp, ZonedTimestamp, Decimal(2), …",
+@option_flags(
+    *("keys", "orderBy", "operationColumn", "operations", "envelope", "debeziumTypes"),
+    into="changes",
+    required=("keys",),
 )
 @key_options
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
-def apply_changes(  # noqa: PLR0913 - click passes each option
+def apply_changes(
     settings: Settings,
     table: str,
     *,
     files: tuple[Path, ...],
-    keys: str,
-    order_by: str,
-    operation_column: str | None,
-    operations: dict[str, str],
-    envelope: str | None,
-    debezium_types: dict[str, str],
+    changes: dict[str, Any],
     key: Key,
-    on_reused_key: str,
+    written: dict[str, Any],
     wait: float,
     as_json: bool,
 ) -> None:
@@ -245,10 +204,9 @@ def apply_changes(  # noqa: PLR0913 - click passes each option
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    order = columns_of(order_by)
-    format_ = change_format(columns_of(keys), order, envelope, operation_column, operations, debezium_types)
-    write_settings = settings_for(table, settings, wait_s=wait, on_reused_key=on_reused_key)
-    events = messages_or_rows(write_settings, files, are_messages=envelope == "debezium")
+    format_ = change_format(changes.pop("keys", None), **changes)
+    write_settings = settings_for(table, settings, wait_s=wait, **written)
+    events = messages_or_rows(write_settings, files, are_messages=changes.get("envelope") == "debezium")
     rows = RowSource(events, checks=key.batch_id is not None)
     report = put_batch(write_settings, key, ApplyChanges(rows.table(), format_), rows=rows)
     _print_report(report, key, as_json=as_json)

@@ -25,8 +25,8 @@ def test_values_are_read_by_their_option() -> None:
     )
     assert given.path == "/lake/t"
     assert given.value("startingVersion") == 7
-    assert given.says("readChangeFeed")
-    assert not given.says("ignoreDeletes")
+    assert given.value("readChangeFeed")
+    assert not given.value("ignoreDeletes")
     assert given.value("maxBytesPerTrigger") == 64 * 1024 * 1024
     assert given.value("columns") == ("a", "b")
     assert given.value("timestampAsOf") == 1_777_593_600_000_000
@@ -126,7 +126,7 @@ def test_what_has_no_meaning_for_a_use_is_refused_with_what_has(use: Use) -> Non
         if "ignore" in option.name or "skip" in option.name:
             text = "true"
         given = read_options(PATH | {option.name: text})
-        if use in option.uses:
+        if option.is_for(use):
             given.check(use)
         else:
             with pytest.raises(InvalidError, match=f"{option.name}: no option of {use}"):

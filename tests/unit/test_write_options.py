@@ -27,19 +27,19 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import (
     OF_OTHERS,
     WRITE_OPTIONS,
+    WRITES,
     WriteMode,
-    WriteOption,
     WriteUse,
-    assignments,
-    pairs,
-    parameters_of,
 )
 from lakefold_ingest.spark.sink import sink_merge
 from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_reader.spark.option_kinds import assignments, pairs
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lakefold_reader.spark.option_table import Option
 
 PATH = {"path": "/lake/t"}
 ROWS = pa.table({"id": [1]})
@@ -132,7 +132,7 @@ def test_properties_of_delta_are_options() -> None:
 
 
 @pytest.mark.parametrize("option", WRITE_OPTIONS, ids=lambda option: option.name)
-def test_each_option_refuses_an_empty_text_by_its_name(option: WriteOption) -> None:
+def test_each_option_refuses_an_empty_text_by_its_name(option: Option) -> None:
     with pytest.raises(InvalidError) as raised:
         read_write_options({option.name.upper(): " "})
     assert raised.value.where == option.name
@@ -425,7 +425,7 @@ def test_secrets_are_not_shown() -> None:
 def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     """With the same defaults, unless the option's default is looked up when the sink is made."""
     parameters = inspect.signature(sink).parameters
-    options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
+    options = {option.parameter: option for option in WRITES.of(WriteUse.SINK)}
     named = {*parameters, *SinkOptions.__annotations__} - {"options"}
     only_there = {"kafka", "storage_options", "on_report", "clauses", "target_rows_per_file"}
     only_there |= {"driver_rows", "target_file_size"}

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
 from lakefold_ingest.formats import PROPERTY_PREFIX, read_properties
 from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
+    CLAUSES,
     KAFKA_PREFIX,
+    MERGES,
     TABLE_PROPERTIES,
     USER_METADATA,
-    WRITE_OPTIONS,
+    WRITES,
     WriteMode,
     WriteUse,
-    known_option,
-    parameters_of,
 )
-from lakefold_reader.spark.option_values import STORAGE_PREFIXES, read_value, refuse_catalog, without_prefix
+from lakefold_reader.spark.option_table import refuse_together, without_prefix
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_ingest.merge.clauses import Merge
-    from lakefold_ingest.options.write_options import WriteOption
-
-MERGES: Final = frozenset({WriteMode.UPSERT, WriteMode.DELETE})
-"""The modes that merge the rows of a batch by their keys."""
-_CLAUSES: Final = {
-    option.parameter: option.name
-    for option in WRITE_OPTIONS
-    if option.parameter in ClauseTexts.__dataclass_fields__
-}
+    from lakefold_reader.spark.option_table import Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +42,7 @@ class GivenWrite:
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
         """Returns the value of an option: its default if it was not given."""
-        option = known_option(name)
-        return self.values.get(option.name, option.default)
+        return self.values.get(name, WRITES.known(name).default)
 
     def mode(self, *, overwrite: bool) -> WriteMode:
         """Returns what the write does. `overwrite`: what Spark's save mode or output mode says.
@@ -73,7 +64,7 @@ class GivenWrite:
         """
         if mode not in MERGES:
             return None
-        texts = {field: self.values[name] for field, name in _CLAUSES.items() if name in self.values}
+        texts = {each.parameter: self.values[each.name] for each in CLAUSES if each.name in self.values}
         clauses = ClauseTexts(**texts).clauses() if texts else None
         return merge_of(mode, self.value("keys"), self.value("orderBy"), clauses)
 
@@ -90,16 +81,11 @@ class GivenWrite:
     def check(self, use: WriteUse, mode: WriteMode) -> None:
         """Raises `InvalidError` for options without a meaning for this use or mode."""
         for name, value in self.values.items():
-            option = known_option(name)
+            option = WRITES.known(name)
             if value != option.default:
                 _check_meaning(option, use, mode)
-        if self.values.get("replaceWhere") and self.values.get("overwriteSchema"):
-            hint = "leave one out: rows that stay need the columns they have"
-            raise InvalidError(
-                "only one of these options may be given",
-                where="replaceWhere and overwriteSchema",
-                hint=hint,
-            )
+        hint = "leave one out: rows that stay need the columns they have"
+        refuse_together(self.values, "replaceWhere", "overwriteSchema", hint=hint)
         if ("txnAppId" in self.values) != ("txnVersion" in self.values) and use is WriteUse.BATCH:
             missing = "txnVersion" if "txnAppId" in self.values else "txnAppId"
             hint = "give both txnAppId and txnVersion, by which a repeated batch is recognised, or neither"
@@ -113,11 +99,9 @@ class GivenWrite:
         """
         left_out = {"", "table", "app_id", "write_mode", "keys", "order_by"}
         left_out |= {"envelope", "operation_column", "operations", "debezium_types"}
-        parameters = {option.name: option.parameter for option in parameters_of(WriteUse.SINK)}
+        given = [option for option in WRITES.of(WriteUse.SINK) if option.name in self.values]
         values = {
-            parameters[name]: value
-            for name, value in self.values.items()
-            if parameters.get(name, "") not in left_out
+            option.parameter: self.values[option.name] for option in given if option.parameter not in left_out
         }
         if USER_METADATA in self.values:
             recorded = {USER_METADATA: self.values[USER_METADATA]}
@@ -137,35 +121,30 @@ class GivenWrite:
 
 def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
     """Returns the options that Spark passes. Raises `InvalidError` for an unknown name or a wrong value."""
-    refuse_catalog(texts)
-    values: dict[str, Any] = {}
+    named: dict[str, str] = {}
     kafka: dict[str, str] = {}
-    storage: dict[str, str] = {}
     properties: dict[str, str] = {}
     for name, text in texts.items():
-        store_option = without_prefix(name, STORAGE_PREFIXES)
         kafka_option = without_prefix(name, (KAFKA_PREFIX,))
-        if store_option is not None:
-            storage[store_option] = text
-        elif kafka_option is not None and kafka_option.lower() != "bootstrap.servers":
+        if kafka_option is not None and kafka_option.lower() != "bootstrap.servers":
             # librdkafka knows its names in lower case only, and Spark compares names without regard to case.
             kafka[kafka_option.lower()] = text
         elif name.lower().startswith(PROPERTY_PREFIX):
             properties[name] = text
         else:
-            option = known_option(name)
-            values[option.name] = read_value(option.name, option.read, text)
+            named[name] = text
+    values, storage = WRITES.read(named)
     properties = {**values.get(TABLE_PROPERTIES, {}), **properties}
     if properties:
         values[TABLE_PROPERTIES] = read_properties(properties)
     return GivenWrite(values, kafka, storage)
 
 
-def _check_meaning(option: WriteOption, use: WriteUse, mode: WriteMode) -> None:
-    if use not in option.uses:
+def _check_meaning(option: Option, use: WriteUse, mode: WriteMode) -> None:
+    if not option.is_for(use):
         where = "a streaming query" if use is WriteUse.STREAM else f"`{use}`"
         hint = f"leave it out; it is an option of {', '.join(sorted(option.uses))}"
         raise InvalidError(f"it has no meaning for {where}", where=option.name, hint=hint)
-    if mode not in option.modes:
+    if not option.is_of_mode(mode):
         hint = f"leave it out; it is an option of the mode {', '.join(sorted(option.modes))}"
         raise InvalidError(f"it has no meaning in the mode {mode}", where=option.name, hint=hint)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakefold_reader.format.changes import Misfits, Rewritten
+from lakefold_reader.format.changes import Rewritten
 from lakefold_reader.format.source import ScanUnit, Schema, Source
 from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.spark.feed import Task, begin, content, tasks
 from lakefold_reader.spark.options import LATEST, Given
-from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES, Cut, grouped
+from lakefold_reader.spark.partitions import Cut, grouped
 from lakefold_reader.spark.rows import FeedRows, VersionRows
 from lakefold_reader.spark.types import readable
 from lakefold_reader.versions.as_of import version_as_of
@@ -48,14 +48,13 @@ class Pinned:
         added = set(feed.schema(feed.columns(self.schema, [])).names)
         columns = feed.columns(self.schema, [name for name in target.names if name not in added])
         readable(feed.schema(columns), target)
-        misfits = given.value("misfits") or Misfits.FAIL
-        return FeedRows(self.uri, columns, self.options, misfits, self.format)
+        return FeedRows(self.uri, columns, self.options, given.value("misfits"), self.format)
 
 
 def shown(pinned: Pinned, given: Given) -> pa.Schema:
     """Returns the Arrow schema of what the user selected: columns, and what the change feed adds to them."""
     columns = pinned.schema.chosen(given.value("columns"))
-    if not given.says("readChangeFeed"):
+    if not given.value("readChangeFeed"):
         return columns.arrow
     return pinned.source().format.feed.schema(columns)
 
@@ -128,7 +127,7 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
 
 def cut_of(given: Given) -> Cut:
     """Returns the sizes of partitions that the options set."""
-    return Cut(given.value("maxPartitionBytes") or MAX_PARTITION_BYTES, given.value("minPartitions") or 1)
+    return Cut(given.value("maxPartitionBytes"), given.value("minPartitions"))
 
 
 Piece = tuple[ScanUnit, ...]

@@ -34,13 +34,13 @@ def parts_taken(change: Change, given: Given, where: str) -> IsTaken:
 
     Raises `ChangedRowsError`.
     """
-    if given.says("readChangeFeed"):
+    if given.value("readChangeFeed"):
         return _all
-    if change.only_inserts or (given.says("ignoreDeletes") and _only_deletes(change)):
+    if change.only_inserts or (given.value("ignoreDeletes") and _only_deletes(change)):
         return _inserts
-    if given.says("ignoreChanges"):
+    if given.value("ignoreChanges"):
         return _as_they_became
-    if given.says("skipChangeCommits"):
+    if given.value("skipChangeCommits"):
         return change.is_appended()
     raise ChangedRowsError(
         f"version {change.version} ({change.operation}) did more than insert rows",

@@ -66,7 +66,7 @@ class LakefoldSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns a reader of the pinned version's rows, or of the changes up to it."""
         given, pinned, target = self._given(), self._pin(), _target(schema)
-        if given.says("readChangeFeed"):
+        if given.value("readChangeFeed"):
             given.check(Use.CHANGES)
             return ChangesReader(given, pinned, target)
         given.check(Use.ROWS)

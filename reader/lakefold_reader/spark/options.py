@@ -1,8 +1,4 @@
-"""The options of `format("lakefold")` in Spark, and how the text of each is read.
-
-Their names are those that users of Delta and Kafka know. Spark passes every option as text and compares names
-without regard to case, so a name that isn't known can only be a mistake, and is reported as a mistake.
-"""
+"""The options of reads by `format("lakefold")`: a line each, and what a user gave of them."""
 
 from __future__ import annotations
 
@@ -10,24 +6,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_reader.format.changes import misfits_of
-from lakefold_reader.spark.option_values import (
-    STORAGE_PREFIXES,
-    column_names,
-    count,
-    flag,
-    read_value,
-    refuse_catalog,
-    size,
-    without_prefix,
-    word,
-)
+from lakefold_reader.format.changes import Misfits, misfits_of
+from lakefold_reader.spark.option_kinds import COUNT, FLAG, NAMES, SIZE, WORD, OptionKind
+from lakefold_reader.spark.option_table import Option, OptionTable, refuse_together
+from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES
 from lakefold_reader.versions.start import EARLIEST
 from lakefold_reader.versions.times import micros_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 LATEST: Final = "latest"
 
@@ -38,20 +26,6 @@ class Use(StrEnum):
     ROWS = "read"
     CHANGES = "read of changes"
     STREAM = "readStream"
-
-
-ALL: Final = frozenset(Use)
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option: its name as users write it, how its text is read, for which uses it is, what it means."""
-
-    name: str
-    read: Callable[[str], Any]
-    uses: frozenset[Use]
-    meaning: str
-    default: str = ""
 
 
 def _version(text: str) -> int:
@@ -65,146 +39,142 @@ def _start(text: str) -> int | str:
     return word if word in {EARLIEST, LATEST} else _version(word)
 
 
+_ROWS: Final = frozenset({Use.ROWS})
+_CHANGES: Final = frozenset({Use.CHANGES})
+_STREAM: Final = frozenset({Use.STREAM})
+_EVERY_CHANGE: Final = _CHANGES | _STREAM
+_VERSION: Final = OptionKind(_version)
+_TIME: Final = OptionKind(micros_of)
+
 OPTIONS: Final = (
-    Option("path", word, ALL, "the table's URI or path; the same as `load(path)`"),
-    Option("branch", word, ALL, "the branch to read; `main` is the main branch"),
+    Option("path", WORD, "the table's URI or path; the same as `load(path)`"),
+    Option("branch", WORD, "the branch to read; `main` is the main branch"),
     Option(
         "columns",
-        column_names,
-        ALL,
+        NAMES,
         "the columns to read, with commas between them: others are not read from the files. No release "
         "of Spark passes a Python source the columns that a query needs",
-        "all",
+        default_text="all",
     ),
-    Option("versionAsOf", _version, frozenset({Use.ROWS}), "the version to read", "the newest"),
+    Option("versionAsOf", _VERSION, "the version to read", _ROWS, default_text="the newest"),
     Option(
         "timestampAsOf",
-        micros_of,
-        frozenset({Use.ROWS}),
+        _TIME,
         "read the version that was the newest at this time; ISO 8601, UTC if it names no zone",
+        _ROWS,
     ),
-    Option("tag", word, frozenset({Use.ROWS}), "read the version that the tag names"),
+    Option("tag", WORD, "read the version that the tag names", _ROWS),
     Option(
         "readChangeFeed",
-        flag,
-        ALL,
+        FLAG,
         "true: rows of the change feed (inserts, deletes, both images of updates) with `_change_type`, "
         "`_commit_version`, `_commit_timestamp` and `_log_offset`",
-        "false",
+        default=False,
     ),
     Option(
         "startingVersion",
-        _start,
-        frozenset({Use.CHANGES, Use.STREAM}),
+        OptionKind(_start),
         "the first version whose changes are read, itself included; `earliest`: the whole content of the "
         "oldest version after which none is missing, then what came after; `latest`: only what comes after "
         "the start",
-        "stream: the whole content of the newest version, then what comes after",
+        _EVERY_CHANGE,
+        default_text="stream: the whole content of the newest version, then what comes after",
     ),
     Option(
         "startingTimestamp",
-        micros_of,
-        frozenset({Use.CHANGES, Use.STREAM}),
+        _TIME,
         "as startingVersion with the first version of this time or later",
+        _EVERY_CHANGE,
     ),
     Option(
         "endingVersion",
-        _version,
-        frozenset({Use.CHANGES}),
+        _VERSION,
         "the last version whose changes are read, itself included",
-        "the newest",
+        _CHANGES,
+        default_text="the newest",
     ),
     Option(
-        "endingTimestamp",
-        micros_of,
-        frozenset({Use.CHANGES}),
-        "as endingVersion with the last version of this time or earlier",
+        "endingTimestamp", _TIME, "as endingVersion with the last version of this time or earlier", _CHANGES
     ),
-    Option(
-        "maxVersionsPerTrigger",
-        count,
-        frozenset({Use.STREAM}),
-        "the most versions in a batch",
-        "1000",
-    ),
+    # A batch should not take hours.
+    Option("maxVersionsPerTrigger", COUNT, "the most versions in a batch", _STREAM, default=1000),
     Option(
         "maxRowsPerTrigger",
-        count,
-        frozenset({Use.STREAM}),
+        COUNT,
         "a batch ends before the version with which it would have more rows, but takes at least one version",
-        "no limit",
+        _STREAM,
+        default_text="no limit",
     ),
     Option(
         "maxBytesPerTrigger",
-        size,
-        frozenset({Use.STREAM}),
+        SIZE,
         "the same as maxRowsPerTrigger, but for bytes of data files instead of rows",
-        "no limit",
+        _STREAM,
+        default_text="no limit",
     ),
     Option(
         "ignoreDeletes",
-        flag,
-        frozenset({Use.STREAM}),
+        FLAG,
         "without the change feed: ignore deletes; rows that others appended in such a version are read",
-        "false",
+        _STREAM,
+        default=False,
     ),
     Option(
         "skipChangeCommits",
-        flag,
-        frozenset({Use.STREAM}),
+        FLAG,
         "without the change feed: of versions that delete, change or replace rows, read only what other "
         "entries appended in them",
-        "false",
+        _STREAM,
+        default=False,
     ),
     Option(
         "ignoreChanges",
-        flag,
-        frozenset({Use.STREAM}),
+        FLAG,
         "without the change feed: of versions that change or replace rows, read the rows as they are after "
         "the change: a changed row is read again",
-        "false",
+        _STREAM,
+        default=False,
     ),
     Option(
         "failOnDataLoss",
-        flag,
-        frozenset({Use.STREAM}),
+        FLAG,
         "false: if versions that weren't read yet were cleaned up, continue after the oldest one left "
         "instead of failing",
-        "true",
+        _STREAM,
+        default=True,
     ),
     Option(
         "misfits",
-        misfits_of,
-        frozenset({Use.CHANGES, Use.STREAM}),
+        OptionKind(misfits_of),
         "what to do about a value of an older version that doesn't fit the column's present type: `fail` the "
         "query, or `null`, and the task logs the version, the column and how many values it concerns",
-        "fail",
+        _EVERY_CHANGE,
+        default=Misfits.FAIL,
     ),
     Option(
         "consumer",
-        word,
-        frozenset({Use.STREAM}),
+        WORD,
         "the name under which the table knows the query: what it hasn't read is kept when old versions are "
         "cleaned up. The query continues where its own checkpoint says",
+        _STREAM,
     ),
     Option(
         "maxPartitionBytes",
-        size,
-        ALL,
+        SIZE,
         "how many bytes of data files one partition takes; a fragment is never split",
-        "128m",
+        default=MAX_PARTITION_BYTES,
+        default_text="128m",
     ),
     Option(
         "minPartitions",
-        count,
-        ALL,
+        COUNT,
         "make at least this many partitions if the table has as many fragments",
-        "1",
+        default=1,
     ),
 )
 """Every option, in the order of the documents. Those of the store are added, by their prefix."""
 
-_BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+_TABLE: Final = OptionTable(OPTIONS, "there is no such option", "and storage.* for the store")
 _ONE_OF: Final = (
     ("versionAsOf", "timestampAsOf", "tag"),
     ("startingVersion", "startingTimestamp"),
@@ -224,16 +194,12 @@ class Given:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
-        """Returns the value of an option, or None if it is not set."""
-        return self.values.get(_known(name).name)
+        """Returns the value of an option: its default if it is not set."""
+        return self.values.get(name, _TABLE.known(name).default)
 
     def first(self, *names: str) -> Any:  # noqa: ANN401 - as `value`
         """Returns the value of the first of these options that is set, or None if none is."""
         return next((value for value in map(self.value, names) if value is not None), None)
-
-    def says(self, name: str) -> bool:
-        """Returns whether a flag is set."""
-        return self.value(name) is True
 
     @property
     def path(self) -> str:
@@ -242,53 +208,22 @@ class Given:
 
     def check(self, use: Use) -> None:
         """Raises `InvalidError` for options that have no meaning for this use."""
-        strange = [name for name in self.values if use not in _known(name).uses]
+        strange = [name for name in self.values if not _TABLE.known(name).is_for(use)]
         if strange:
-            hint = f"options of {use}: {', '.join(sorted(_names_for(use)))}"
-            if use is Use.ROWS and all(Use.CHANGES in _known(name).uses for name in strange):
+            hint = f"options of {use}: {', '.join(sorted(each.name for each in _TABLE.of(use)))}"
+            if use is Use.ROWS and all(_TABLE.known(name).is_for(Use.CHANGES) for name in strange):
                 hint = f'add .option("readChangeFeed", True) to read changes. {hint[:1].upper()}{hint[1:]}'
             raise InvalidError(f"no option of {use}", where=", ".join(strange), hint=hint)
 
 
 def read_options(texts: Mapping[str, str]) -> Given:
     """Reads the options that Spark passes. Raises `InvalidError` for an unknown name or a wrong value."""
-    refuse_catalog(texts)
-    values: dict[str, Any] = {}
-    storage: dict[str, str] = {}
-    for name, text in texts.items():
-        store_option = without_prefix(name, STORAGE_PREFIXES)
-        if store_option is not None:
-            storage[store_option] = text
-        else:
-            option = _known(name)
-            values[option.name] = read_value(option.name, option.read, text)
+    values, storage = _TABLE.read(texts)
     if "path" not in values:
         raise InvalidError("no table is named", where="path", hint='.load("s3://lake/flights") names it')
-    _check_together(values)
-    return Given(values, storage)
-
-
-def _check_together(values: Mapping[str, Any]) -> None:
     for names in _ONE_OF:
-        given = [name for name in names if values.get(name, False) is not False]
-        if len(given) > 1:
-            raise InvalidError(
-                "only one of these options may be given", where=" and ".join(given), hint="leave one out"
-            )
+        refuse_together(values, *names)
     first, last = values.get("startingVersion"), values.get("endingVersion")
     if isinstance(first, int) and last is not None and first > last:
         raise InvalidError(f"startingVersion {first} is after endingVersion {last}", where="startingVersion")
-
-
-def _known(name: str) -> Option:
-    option = _BY_NAME.get(name.lower())
-    if option is None:
-        hint = (
-            f"the options are {', '.join(sorted(each.name for each in OPTIONS))}, and storage.* for the store"
-        )
-        raise InvalidError("there is no such option", where=name, hint=hint)
-    return option
-
-
-def _names_for(use: Use) -> list[str]:
-    return [option.name for option in OPTIONS if use in option.uses]
+    return Given(values, storage)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import Rewritten
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from lakefold_reader.versions.cursor import Cursor
     from lakefold_table.format import VersionSummary
 
-MAX_VERSIONS: Final = 1000
-"""The versions of a batch if the user sets no limit: a batch should not take hours."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -50,8 +47,8 @@ class Limit:
 
 def limit_of(given: Given) -> Limit:
     """Returns the limits that the user set."""
-    versions = given.value("maxVersionsPerTrigger") or MAX_VERSIONS
-    return Limit(versions, given.value("maxRowsPerTrigger"), given.value("maxBytesPerTrigger"))
+    names = ("maxVersionsPerTrigger", "maxRowsPerTrigger", "maxBytesPerTrigger")
+    return Limit(*map(given.value, names))
 
 
 class Stream:
@@ -181,7 +178,7 @@ class Stream:
             try:
                 self._content = version, content(self._source, version, self._pinned.version)
             except VersionExpiredError:
-                if self._stops_at_gaps():
+                if self._given.value("failOnDataLoss"):
                     raise
                 self._content = version, []
         return self._content[1]
@@ -212,7 +209,7 @@ class Stream:
         steps = [change.summary for change in changes]
         older = changes[-1].version < self._pinned.version
         end = self._pinned_end() if older else self._source.format.feed.end_of(steps, changes[-1].columns)
-        rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
+        rewritten = Rewritten.SKIP if self._given.value("skipChangeCommits") else Rewritten.ROWS
         for stretch in _stretches(steps):
             yield from self._known_parts(stretch, end, rewritten)
 
@@ -229,7 +226,7 @@ class Stream:
             except VersionExpiredError:
                 # The version before the first is gone, and the change is known only by comparison with
                 # it.
-                if self._stops_at_gaps():
+                if self._given.value("failOnDataLoss"):
                     raise
                 steps = steps[1:]
         return ()
@@ -259,7 +256,7 @@ class Stream:
 
         Raises the error if the query stops at lost data.
         """
-        if self._stops_at_gaps() or not error.oldest:
+        if self._given.value("failOnDataLoss") or not error.oldest:
             raise VersionExpiredError(
                 error.message,
                 oldest=error.oldest,
@@ -270,9 +267,6 @@ class Stream:
         self.close()
         self._tail = tail_of(self._source, error.oldest)
         return self._tail
-
-    def _stops_at_gaps(self) -> bool:
-        return self._given.value("failOnDataLoss") is not False
 
     def _cursor(self, version: int) -> Cursor:
         """Returns the cursor of a reader that has seen this version."""
