@@ -14,7 +14,7 @@ from lakefold_reader.spark.data_source import PUSHDOWN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakefold_ingest.options.given import GivenWrite
+    from lakefold_ingest.spark.given_options import GivenWrite
     from lakefold_ingest.writing.settings import WriteSettings
 
 

@@ -24,11 +24,11 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_ingest.view import BatchColumns
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON

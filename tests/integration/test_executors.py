@@ -18,12 +18,12 @@ from lakefold.spark import sink
 from lakefold_ingest.lance.pylance_release import pylance_release
 from lakefold_ingest.merge import conditions
 from lakefold_ingest.merge.modes import merge_of
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.few_rows import FewRows
 from lakefold_ingest.spark import executors
 from lakefold_ingest.spark.data_source import PlannedTasks
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_maintenance.delta import unnamed

@@ -14,9 +14,9 @@ import pytest
 import lakefold
 from lakefold import cli
 from lakefold.writing.options import write_settings
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topics import describe, watermarks

@@ -15,10 +15,10 @@ from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_table.errors import InvalidError
 from tests.merging import Folding

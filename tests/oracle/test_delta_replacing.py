@@ -15,10 +15,10 @@ from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.replace import ReplaceDelta
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.log_segment.names import commit_path

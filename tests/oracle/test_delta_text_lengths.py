@@ -17,7 +17,6 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows import text_lengths
@@ -26,6 +25,7 @@ from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.rows.text_lengths import limited_field
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_reader.delta import data_files
 from lakefold_table.delta.table_features.text_types import KEY, text_type

@@ -17,12 +17,12 @@ from lakefold_ingest.merge.clauses import UPSERT, MatchedUpdate, Merge, NotMatch
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.spark import write_plan
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing import batch
 from lakefold_ingest.writing.batch import put_batch

@@ -18,9 +18,9 @@ from deltalake import write_deltalake
 
 import lakefold
 from lakefold.cli import run
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteMode
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from tests.merging import Folding
 

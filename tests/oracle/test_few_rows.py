@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.formats import FORMATS
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows import few_rows, staged_rows
 from lakefold_ingest.rows.few_rows import FewRows
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_table.errors import DamagedError
 from tests.delta_merging import DeltaFolding

@@ -8,10 +8,10 @@ import lance
 import pytest
 
 from lakefold_ingest.operations.replace import ReplaceWhere
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.errors import InvalidError, RetryError

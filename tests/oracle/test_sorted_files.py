@@ -16,11 +16,11 @@ from lakefold.cli import run
 from lakefold.writing.options import write_settings
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import append_source
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_faults import BAD_ROWS
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_table.errors import InvalidError

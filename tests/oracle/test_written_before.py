@@ -19,10 +19,10 @@ from lakefold_ingest.lance.envelopes import begin_envelope, change_columns
 from lakefold_ingest.lance.new_columns import new_columns
 from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_reader.lance.versions import read_state

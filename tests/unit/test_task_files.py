@@ -11,10 +11,10 @@ import pytest
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import TaskFiles, collect_files, decoded_files, write_task
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig

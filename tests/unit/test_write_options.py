@@ -23,7 +23,6 @@ from lakefold_ingest.merge.clauses import (
     NotMatchedBySourceUpdate,
     NotMatchedInsert,
 )
-from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import (
     OF_OTHERS,
     WRITE_OPTIONS,
@@ -31,6 +30,7 @@ from lakefold_ingest.options.write_options import (
     WriteMode,
     WriteUse,
 )
+from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.sink import sink_merge
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_reader.spark.option_kinds import assignments, pairs

@@ -50,37 +50,23 @@ class ClauseTexts:
         empty.
         """
         update = MatchedUpdate(self.update_columns or None, None, self.when_matched_set or None)
-        if all(text is None for text in self._conditions):
-            if not self.when_not_matched_by_source_set:
-                return update, NotMatchedInsert()
-        elif (self.update_columns or self.when_matched_set) and self.when_matched_update is None:
-            first = "update_columns" if self.update_columns else "when_matched_set"
-            raise _without_update(first, "when_matched_update")
-        if bool(self.when_not_matched_by_source_set) != (self.when_not_matched_by_source_update is not None):
-            raise _without_update("when_not_matched_by_source_set", "when_not_matched_by_source_update")
-        clauses: list[Clause] = []
-        if self.when_matched_delete is not None:
-            clauses.append(MatchedDelete(_condition(self.when_matched_delete)))
-        if self.when_matched_update is not None:
-            clauses.append(replace(update, condition=_condition(self.when_matched_update)))
-        if self.when_not_matched_insert is not None:
-            clauses.append(NotMatchedInsert(_condition(self.when_not_matched_insert)))
-        if self.when_not_matched_by_source_delete is not None:
-            clauses.append(NotMatchedBySourceDelete(_condition(self.when_not_matched_by_source_delete)))
-        if self.when_not_matched_by_source_update is not None:
-            condition = _condition(self.when_not_matched_by_source_update)
-            clauses.append(NotMatchedBySourceUpdate(self.when_not_matched_by_source_set, condition))
-        return tuple(clauses)
-
-    @property
-    def _conditions(self) -> tuple[str | None, ...]:
-        return (
-            self.when_matched_delete,
-            self.when_matched_update,
-            self.when_not_matched_insert,
-            self.when_not_matched_by_source_delete,
-            self.when_not_matched_by_source_update,
+        values = self.when_not_matched_by_source_set
+        made: tuple[tuple[str | None, Clause], ...] = (
+            (self.when_matched_delete, MatchedDelete()),
+            (self.when_matched_update, update),
+            (self.when_not_matched_insert, NotMatchedInsert()),
+            (self.when_not_matched_by_source_delete, NotMatchedBySourceDelete()),
+            (self.when_not_matched_by_source_update, NotMatchedBySourceUpdate(values)),
         )
+        if not values and all(text is None for text, _ in made):
+            return update, NotMatchedInsert()
+        if any(text is not None for text, _ in made) and self.when_matched_update is None:
+            for name in ("update_columns", "when_matched_set"):
+                if getattr(self, name):
+                    raise _without_update(name, "when_matched_update")
+        if bool(values) != (self.when_not_matched_by_source_update is not None):
+            raise _without_update("when_not_matched_by_source_set", "when_not_matched_by_source_update")
+        return tuple(replace(clause, condition=_condition(text)) for text, clause in made if text is not None)
 
 
 def _condition(text: str) -> str | None:

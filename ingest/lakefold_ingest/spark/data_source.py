@@ -19,12 +19,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
-from lakefold_ingest.options.given import GivenWrite, read_write_options
 from lakefold_ingest.options.write_options import SPARK_NAMES, WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.batch_metrics import store_batch
 from lakefold_ingest.spark.executors import own_fault
+from lakefold_ingest.spark.given_options import GivenWrite, read_write_options
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch, notes_folder, sent_batches_noted
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write

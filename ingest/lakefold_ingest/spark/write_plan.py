@@ -45,9 +45,9 @@ from lakefold_table.lance.schemas.data_files import file_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakefold_ingest.options.given import GivenWrite
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_ingest.spark.given_options import GivenWrite
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_table.delta.actions.table_actions import TableMetadata

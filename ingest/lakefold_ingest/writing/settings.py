@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
+from lakefold_ingest.options.write_options import WRITE_OPTIONS
 from lakefold_ingest.view import TableSettings
+from lakefold_reader.spark.option_kinds import choice
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS
@@ -23,15 +25,6 @@ OnRolledBack = Literal["raise", "skip"]
 OnOlderBatch = Literal["raise", "skip"]
 OnReusedKey = Literal["raise", "skip"]
 OnRefused = Literal["raise", "warn"]
-_CHOICES: Final = {
-    "wait": get_args(Wait),
-    "on_rolled_back": get_args(OnRolledBack),
-    "on_older_batch": get_args(OnOlderBatch),
-    "on_reused_key": get_args(OnReusedKey),
-    "on_refused": get_args(OnRefused),
-    "format": ("", "lance", "delta"),
-    "data_storage_version": KNOWN_VERSIONS,
-}
 MOST_UNANSWERED: Final = 10_000
 """The highest `max_unanswered`: a process remembers this many proposals of a table."""
 _MOST: Final = {"timeout_s": 2_000_000, "max_rows_per_file": 2**63 - 1, "max_bytes_per_file": 2**63 - 1}
@@ -64,12 +57,13 @@ class WriteSettings(TableSettings):
     keeps_partitions: bool = True
 
     def __post_init__(self) -> None:
-        for name, values in _CHOICES.items():
-            if getattr(self, name) not in values:
-                hint = "give " + " or ".join(f'"{value}"' for value in values if value)
+        for name, kind in _CHOICES.items():
+            value = getattr(self, name)
+            # An empty format is that of the table.
+            if value not in kind.choices and (value or name != "format"):
                 option = OptionName(name)
-                given = f"{getattr(self, name)!r} is not a value of "
-                raise InvalidError((given, option), where=option, hint=hint)
+                hint = f"give {kind.shown}"
+                raise InvalidError((f"{value!r} is not a value of ", option), where=option, hint=hint)
         if not 0 < self.max_unanswered <= MOST_UNANSWERED:
             message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
             raise InvalidError(message, where=OptionName("max_unanswered"))
@@ -94,6 +88,16 @@ class WriteSettings(TableSettings):
                 where=OptionName("commit_properties"),
                 hint="use other names",
             )
+
+
+_CHOICES: Final = {
+    **{
+        option.setting: option.kind
+        for option in WRITE_OPTIONS
+        if option.kind.choices and option.setting in WriteSettings.__dataclass_fields__
+    },
+    "data_storage_version": choice(*KNOWN_VERSIONS),
+}
 
 
 def _check_apart(bad_records: str, table: str) -> None:

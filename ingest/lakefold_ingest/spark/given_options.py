@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
 from lakefold_ingest.formats import PROPERTY_PREFIX, read_properties
@@ -13,6 +13,7 @@ from lakefold_ingest.options.write_options import (
     CLAUSES,
     KAFKA_PREFIX,
     MERGES,
+    ROWS_BY_KEY,
     TABLE_PROPERTIES,
     USER_METADATA,
     WRITES,
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.clauses import Merge
     from lakefold_reader.spark.option_table import Option
+
+
+_OF_THE_BATCH: Final = frozenset(
+    {"path", "txnAppId", "writeMode"}
+    | {option.name for option in WRITES.options if option.modes and option.modes <= ROWS_BY_KEY}
+)
+"""Options that say what the rows do to which table, and no settings of the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +105,10 @@ class GivenWrite:
         Options of Kafka's client and of the store are in `kafka` and `storage_options`. What the rows do to
         the table is not among them: see `mode`.
         """
-        left_out = {"", "table", "app_id", "write_mode", "keys", "order_by"}
-        left_out |= {"envelope", "operation_column", "operations", "debezium_types"}
-        given = [option for option in WRITES.of(WriteUse.SINK) if option.name in self.values]
         values = {
-            option.parameter: self.values[option.name] for option in given if option.parameter not in left_out
+            option.parameter: self.values[option.name]
+            for option in WRITES.of(WriteUse.SINK)
+            if option.name in self.values and option.name not in _OF_THE_BATCH
         }
         if USER_METADATA in self.values:
             recorded = {USER_METADATA: self.values[USER_METADATA]}
