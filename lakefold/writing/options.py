@@ -106,7 +106,6 @@ _KINDS = {
 """The kinds of parameters: those of the table of options, and those that only functions have."""
 _PYTHON_NAMES = (
     *((name, option.parameter) for option in WRITE_OPTIONS for name in (option.name, *option.others)),
-    ("txnVersion", "batch_id"),
     (USER_METADATA, "commit_properties"),
     ("targetFileSize", "max_bytes_per_file"),
     ("predicate", "where"),

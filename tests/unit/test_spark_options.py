@@ -62,6 +62,9 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         read_options(PATH | {"maxFilesPerTrigger": "1"})
     assert "maxVersionsPerTrigger" in raised.value.hint
     assert "storage.*" in raised.value.hint
+    with pytest.raises(InvalidError) as raised:
+        read_options(PATH | {"max_rows_per_trigger": "1"})
+    assert raised.value.hint.startswith("do you mean maxRowsPerTrigger?")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold.cli import run
 from lakefold.spark import sink
+from lakefold.writing import verbs
 from lakefold.writing.options import SinkOptions, batch_key, write_settings
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat, EventEffect
 from lakefold_ingest.merge.clauses import (
@@ -38,6 +40,9 @@ from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    import click
 
     from lakefold_reader.spark.option_table import Option
 
@@ -170,6 +175,37 @@ def test_options_of_other_products_are_refused_with_ours(name: str, hint: str) -
         read_write_options(PATH | {name: "1"})
     assert hint in raised.value.hint
     assert "do you mean" not in raised.value.hint
+
+
+@pytest.mark.parametrize("verb", [verbs.append, verbs.upsert, verbs.delete, verbs.apply_changes])
+def test_the_flags_of_verbs_are_those_of_the_table(verb: click.Command) -> None:
+    """By their names in Python, with help that names flags and neither Spark nor its options."""
+    options = {option.parameter: option for option in WRITE_OPTIONS}
+    own = {"files", "batch_id", "app_id", "where", "wait", "as_json", "config", "dead_letters_topic"}
+    flags = {flag.name: flag for flag in verb.params if flag.name not in own}
+    assert set(flags) <= {*options, "kafka", "storage_options"}
+    for name in ("keys", "merge_schema", "on_reused_key", "format", "when_matched_set", "debezium_types"):
+        if name in flags:
+            shown = str(getattr(flags[name], "help"))  # noqa: B009 - an argument has no help
+            assert shown[0].isupper()
+            assert [word for word in ("`", "Spark", "in Python") if word in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--operations", "I"], "give name=value pairs"),
+        (["--keys", ""], "keys: no key column is named"),
+        (["--envelope", "maxwell"], "'maxwell' is not one of"),
+    ],
+)
+def test_a_wrong_value_of_a_flag_is_refused_as_that_of_an_option(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}")
+    assert run(["apply-changes", str(tmp_path / "t"), str(rows), "--keys", "id", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_hints_for_options_of_others_name_options_that_exist() -> None:

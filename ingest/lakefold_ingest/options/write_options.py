@@ -148,7 +148,7 @@ WRITE_OPTIONS: Final = (
         NUMBER,
         "the number of this batch, given together with `txnAppId`; a repeated one adds nothing",
         uses=BATCH,
-        in_python="",
+        in_python="batch_id",
         default_text="the batch has a key of its own",
     ),
     Option(
@@ -296,21 +296,18 @@ WRITE_OPTIONS: Final = (
         WORD,
         "a text that the version records, as with delta-spark: the commit property of this name",
         uses=FRAMES,
-        in_python="",
     ),
     Option(
         "checkpointLocation",
         WORD,
         "Spark's own: the folder in which a streaming query keeps its progress",
         uses=STREAM,
-        in_python="",
     ),
     Option(
         "queryName",
         WORD,
         "Spark's own: the name of a streaming query, which its method `queryName` gives",
         uses=STREAM,
-        in_python="",
     ),
     Option(
         "mergeSchema",
@@ -477,8 +474,7 @@ WRITES: Final = OptionTable(
     OF_OTHERS | _BEGINNINGS,
 )
 SPARK_NAMES: Final = {
-    **{option.parameter: option.name for option in WRITE_OPTIONS if option.parameter},
-    "batch_id": "txnVersion",
+    **{option.parameter: option.name for option in WRITE_OPTIONS},
     "clauses": "the clauses when…",
 }
 """The names of options in Spark, by those in Python."""

@@ -6,6 +6,7 @@ without regard to case. An unknown name can only be a mistake and is refused wit
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -31,7 +32,7 @@ class Option:
 
     `name` is its name in Spark. `uses` and `modes` say to what it can be given; empty: to all. `default` is
     its value if it is not given, `default_text` the same in words. `in_python`: its name there, if that is
-    not the same words; empty if it has none. `others`: its names in other products.
+    not the same words. `others`: its names in other products.
     """
 
     name: str
@@ -41,15 +42,13 @@ class Option:
     modes: frozenset[str] = frozenset()
     default: Any = None
     default_text: str = ""
-    in_python: str | None = None
+    in_python: str = ""
     others: tuple[str, ...] = ()
 
     @property
     def parameter(self) -> str:
         """Its name as a parameter of Python."""
-        if self.in_python is not None:
-            return self.in_python
-        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
+        return self.in_python or re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", self.name)
 
     def is_for(self, use: str) -> bool:
         """Returns whether it has a meaning for this use."""
