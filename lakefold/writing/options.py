@@ -140,15 +140,13 @@ def write_settings(
     return _settings(table, read_settings(connection, config), renamed)
 
 
-def settings_for(
-    table: str, settings: Settings, *, wait_s: float, merge_schema: bool = False, **given: object
-) -> WriteSettings:
+def settings_for(table: str, settings: Settings, *, wait_s: float, **given: object) -> WriteSettings:
     """Returns the settings of a verb that writes `table` and waits `wait_s` seconds for the outcome.
 
     With 0 the verb waits for the log only. `given`: more settings. Raises as `write_settings` does.
     """
     waiting = {"timeout_s": wait_s} if wait_s else {"wait": "log"}
-    return _settings(table, settings, {**waiting, "merge_schema": merge_schema, **given})
+    return _settings(table, settings, {**waiting, **given})
 
 
 def _settings(
