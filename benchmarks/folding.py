@@ -27,6 +27,7 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.proposals import append, creation, rows
 
@@ -96,7 +97,7 @@ def _interleaved(shares: Sequence[list[Envelope]]) -> Iterator[Envelope]:
 
 def _round(path: Path, uri: str, messages: Sequence[bytes]) -> Cost:
     """All of it once, on the same version of the table."""
-    table, first, key, previews = _opened(path, uri), READ_VERSION, uri.encode(), Previews()
+    table, first, key, previews = _opened(path), READ_VERSION, uri.encode(), Previews()
     begun = time.thread_time()
     positions = (Position(LOG, first + number, "transactions") for number in range(len(messages)))
     read = [decode(data, key, position, START_US) for data, position in zip(messages, positions, strict=True)]
@@ -121,18 +122,18 @@ def _table(path: Path, fragments: int) -> Mould:
     """A table, at version 2, of so many fragments."""
     storage = LocalStorage(path)
     created = creation(storage.uri)
-    _fold(path, storage.uri, created, 0)
+    _fold(path, created, 0)
     mould = Mould.of(append(storage.uri, rows(range(ROWS)), 1))
-    _fold(path, storage.uri, append_of(storage.uri, mould.cast(fragments), 1), 1)
+    _fold(path, append_of(storage.uri, mould.cast(fragments), 1), 1)
     return mould
 
 
-def _fold(path: Path, uri: str, envelope: Envelope, offset: int) -> None:
+def _fold(path: Path, envelope: Envelope, offset: int) -> None:
     position = Position(LOG, offset, "transactions")
-    _opened(path, uri).fold(
+    _opened(path).fold(
         [Entry(position, START_US, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))]
     )
 
 
-def _opened(path: Path, uri: str) -> TableWriter:
-    return TableWriter(LANCE, Versions(LocalStorage(path), LANCE.folder, LANCE.detect), uri)
+def _opened(path: Path) -> TableWriter:
+    return TableWriter(StoredTable(LANCE, Versions(LocalStorage(path), LANCE.folder, LANCE.detect)))

@@ -31,6 +31,7 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.proposals import creation
 
@@ -101,7 +102,7 @@ class Written:
         table_format = table_format or LanceFormat()
         self.uri = storage.uri
         versions = Versions(storage, table_format.folder, table_format.detect)
-        self._owned = TableWriter(table_format, versions, self.uri, check_sizes=False)
+        self._owned = TableWriter(StoredTable(table_format, versions), check_sizes=False)
         self._offset = first
 
     @property

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold
 from lakefold_committer.fold.grouping import first_group
-from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import parse_large, parsed
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -22,7 +21,9 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.state import LanceState
+from lakefold_table.marks.marks import own_marks
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.memory_storage import MemoryStorage
 
@@ -219,7 +220,7 @@ def versions_at(uri: str) -> Versions:
 
 def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None = None) -> TableWriter:
     """A committer's table in memory. Sizes are not checked, because no data files exist."""
-    return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=check_sizes, roots=roots)
+    return TableWriter(StoredTable(FORMAT, versions_at(uri)), check_sizes=check_sizes, roots=roots)
 
 
 def fold_at(table: TableWriter, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:

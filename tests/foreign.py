@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR
 from lakefold_table.lance.state import LanceState
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, versions_at
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def commit(
     """
     versions = versions_at(uri)
     newest = versions.latest()
-    state = read_state(FORMAT, versions, newest)
+    state = StoredTable(FORMAT, versions).read_state(newest)
     assert isinstance(state, LanceState)
     head = Manifest()
     head.CopyFrom(state.head)

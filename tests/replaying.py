@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.replay.log_reader import EntriesGoneError
 from lakefold_committer.replay.replay import replay
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import (
     append,
     changed,
@@ -70,7 +72,7 @@ def listed(*without: int) -> Listed:
 
 
 def replayed(log: Listed | None = None, first: int | None = None, last: int | None = None) -> list[Replayed]:
-    return list(replay(versions_at(HERE), log or listed(), HERE, first, last))
+    return list(replay(StoredTable(BUILT_IN.first, versions_at(HERE)), log or listed(), first, last))
 
 
 def verdicts(log: Listed | None = None, first: int | None = None) -> list[Verdict]:

@@ -9,6 +9,7 @@ from lakefold_table.entry import Entry
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.proposals import SCHEMA, append, creation, rows
 
@@ -46,7 +47,7 @@ class Folded:
 
     def take_over(self) -> None:
         """Continues as another committer, under the next epoch."""
-        self.owned = TableWriter(LanceFormat(), self.versions, self.uri, check_sizes=False)
+        self.owned = TableWriter(StoredTable(LanceFormat(), self.versions), check_sizes=False)
 
     def fold(self, *envelopes: Envelope) -> tuple[Outcome, ...]:
         """Fold these as a group, in a single version, a millisecond of log time apart."""

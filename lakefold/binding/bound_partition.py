@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.branch_names import root_of
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,4 +27,4 @@ def committed_table(uri: str, storage_options: Mapping[str, str], branch: str = 
     from lakefold_committer.recovery.open_table import open_table
     from lakefold_committer.tables.branches import located
 
-    return open_table(*located(uri, branch, storage_options), root_of(uri, branch))
+    return open_table(located(uri, branch, storage_options))

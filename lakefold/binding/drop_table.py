@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING
 
 from lakefold.binding.bound_partition import committed_table
 from lakefold.binding.nested_tables import check_alone, noted_in_bucket, noted_in_folder
-from lakefold_committer.tables.branches import branch_names, located, versions_of
+from lakefold_committer.tables.branches import branch_names, located
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
-from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Committed
 from lakefold_table.errors import (
     DamagedError,
@@ -84,7 +83,7 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
 def _check_no_clean_up(uri: str, names: Iterable[str], storage_options: Mapping[str, str]) -> None:
     removals = VersionRemovals(open_storage(uri, storage_options))
     for name in names:
-        removals.check_ended(name, versions_of(uri, name, storage_options).numbers())
+        removals.check_ended(name, located(uri, name, storage_options).versions.numbers())
 
 
 def publish_dropped(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
@@ -116,7 +115,7 @@ def _with_last_version(uri: str, branch: str, storage_options: Mapping[str, str]
 
     table = committed_table(uri, storage_options, branch)
     if table.state is not None and not table.marks.dropped:
-        publish_move(*located(uri, branch, storage_options), root_of(uri, branch), decide)
+        publish_move(located(uri, branch, storage_options), decide)
     return _dropped_branch(table, branch)
 
 
@@ -208,7 +207,7 @@ def remove(
             raise
         check = partial(_check_same_run, uri, run, storage_options)
         for name in (*filter(None, names), ""):
-            remove_branch(versions_of(uri, name, storage_options), check)
+            remove_branch(located(uri, name, storage_options).versions, check)
         check_alone(uri, names, storage_options)
         remove_rest(open_storage(uri, storage_options), progress, INSIDE.__eq__, check)
         check()

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_log.client.topic_names import Topics
-    from lakefold_table.format import AnyFormat
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.versions.stored_table import StoredTable
 
 QUESTION_S = 30.0
 
@@ -143,35 +142,21 @@ def rebind_branches(
     """
     moved_any = False
     for branch in branch_names(uri, storage_options):
-        table_format, versions = located(uri, branch, storage_options)
+        stored = located(uri, branch, storage_options)
 
-        def decide(
-            table: FoldedTable,
-            branch: str = branch,
-            versions: Versions = versions,
-            table_format: AnyFormat = table_format,
-        ) -> Rebinding:
+        def decide(table: FoldedTable, branch: str = branch, stored: StoredTable = stored) -> Rebinding:
             _check(table, why, target, override)
             if reported is not None:
-                _check_restored(table_format, table, versions, reported)
+                _check_restored(stored, table, reported)
             if cluster is not None:
                 cluster.check_none_waits(table, uri, branch)
             before = table.marks.position
             after = None if target is None else before if keeps_position else target.position
             return Rebinding(why, before, after, time.time_ns() // 1000)
 
-        root = root_of(uri, branch)
         outcomes = "" if target is None else target.outcomes
         try:
-            moved = publish_move(
-                table_format,
-                versions,
-                root,
-                decide,
-                outcomes=outcomes,
-                unproven=override.unproven,
-                storage_options=storage_options,
-            )
+            moved = publish_move(stored, decide, outcomes=outcomes, unproven=override.unproven)
         except (_UnchangedError, NotATableError):
             if not branch and not moved_any:
                 raise
@@ -220,14 +205,12 @@ def _check(table: FoldedTable, why: RebindReason, target: RebindTarget | None, o
         )
 
 
-def _check_restored(
-    table_format: AnyFormat, table: FoldedTable, versions: Versions, reported: ReportedVersions
-) -> None:
+def _check_restored(stored: StoredTable, table: FoldedTable, reported: ReportedVersions) -> None:
     """Raises `_UnchangedError` if no later version was reported, so the table is not an earlier copy."""
     bound = table.marks.position
     if table.state is None or bound is None:
         return
-    properties = marked_properties(table_format, versions, table.state, table.marks)
+    properties = marked_properties(stored, table.state, table.marks)
     try:
         check_reported(
             table, properties, RecoveryContext(bound.log, lambda: bound.offset, outcome_index=reported)

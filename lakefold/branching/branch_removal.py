@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import located
-from lakefold_table.branch_names import root_of
 from lakefold_table.errors import PreconditionError
 from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lakefold_committer.fold.fold import FoldedTable
-    from lakefold_table.format import AnyFormat
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.versions.stored_table import StoredTable
 
 
 def is_deleted(uri: str, branch: str, storage_options: Mapping[str, str]) -> bool:
@@ -38,7 +36,7 @@ def is_deleted(uri: str, branch: str, storage_options: Mapping[str, str]) -> boo
 
     A branch that is listed and has no versions counts as such.
     """
-    table = open_table(*located(uri, branch, storage_options), root_of(uri, branch))
+    table = open_table(located(uri, branch, storage_options))
     return _ended(table, Refs(open_canonical(uri, storage_options)), branch)
 
 
@@ -52,12 +50,13 @@ def remove_files(
     removes some of its versions, or if it was kept or created again meanwhile, or a branch below or around it
     was created. That is checked before each step: then nothing more is removed.
     """
-    root, storage = root_of(uri, branch), open_canonical(uri, storage_options)
+    storage = open_canonical(uri, storage_options)
     refs, removals = Refs(storage), VersionRemovals(storage)
-    table_format, versions = located(uri, branch, storage_options)
+    stored = located(uri, branch, storage_options)
+    root, versions = stored.uri, stored.versions
     _check_unneeded(refs, uri, branch)
-    newest = _newest(table_format, versions)
-    table = open_table(table_format, versions, root)
+    newest = _newest(stored)
+    table = open_table(stored)
     if not _ended(table, refs, branch):
         raise _kept_or_again(uri, branch)
     by = table.marks.deleted_by
@@ -65,7 +64,7 @@ def remove_files(
 
         def check_same() -> None:
             _check_unneeded(refs, uri, branch)
-            if _newest(table_format, versions) != newest:
+            if _newest(stored) != newest:
                 raise _kept_or_again(uri, branch)
 
         removals.check_ended(branch, versions.numbers())
@@ -121,16 +120,16 @@ def _sharing(refs: Refs, branch: str) -> tuple[list[str], bool]:
     return inside, around
 
 
-def _newest(table_format: AnyFormat, versions: Versions) -> tuple[int, bytes] | None:
+def _newest(stored: StoredTable) -> tuple[int, bytes] | None:
     """Returns the number of the newest version and the beginning of its file, None if there is no version.
 
     A branch that is created again under the same name has another one.
     """
-    numbers = versions.numbers()
+    numbers = stored.versions.numbers()
     if not numbers:
         return None
     try:
-        start, _ = read_head(versions.storage, versions.path(numbers[-1]), table_format.head_length)
+        start, _ = read_head(stored.storage, stored.versions.path(numbers[-1]), stored.format.head_length)
     except FileNotFoundError:
         return None
     return numbers[-1], start

@@ -73,34 +73,21 @@ def command(
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
     from lakefold_committer.replay.replay import replay
     from lakefold_committer.tables.branches import located
-    from lakefold_table.branch_names import root_of
     from lakefold_table.uri import canonical
 
-    uri = canonical(table)
-    table_format, versions = located(uri, branch, settings.storage_options)
+    stored = located(canonical(table), branch, settings.storage_options)
     entries = _entries(context, settings, given["files"], given["log_id"])
     kinds: Counter[str] = Counter()
     progress_at = time.monotonic()
-    options = settings.storage_options
-    root = root_of(uri, branch)
-    versions_replayed = replay(
-        versions,
-        entries,
-        root,
-        given["first"],
-        given["last"],
-        storage_options=options,
-        table_format=table_format,
-    )
-    for replayed in versions_replayed:
+    for replayed in replay(stored, entries, given["first"], given["last"]):
         kinds[replayed.verdict] += max(1, replayed.last - replayed.version + 1)
         if not check or replayed.verdict not in QUIET or replayed.notes:
-            _print(replayed, table_format.name, as_json=as_json)
+            _print(replayed, stored.format.name, as_json=as_json)
         if time.monotonic() - progress_at > PROGRESS_SECONDS:
             progress_at = time.monotonic()
             print_line(f"at version {replayed.version:,}: {_counts(kinds)}", err=True)
     if not as_json:
-        print_line(f"{_counts(kinds)} ({table_format.name} table)", err=True)
+        print_line(f"{_counts(kinds)} ({stored.format.name} table)", err=True)
     if kinds["different"]:
         context.exit(DAMAGED)
 

@@ -171,6 +171,6 @@ def newest_version(uri: str, storage_options: Mapping[str, str]) -> tuple[str, i
 
     Raises `RetryError` or `InvalidError` if the store can't be read.
     """
-    table_format, versions = located(canonical(uri), "", storage_options)
-    newest = versions.latest()
-    return ("", 0) if newest < table_format.first_version else (table_format.name, newest)
+    stored = located(canonical(uri), "", storage_options)
+    newest = stored.versions.latest()
+    return ("", 0) if newest < stored.versions.first else (stored.format.name, newest)

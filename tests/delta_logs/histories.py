@@ -19,7 +19,7 @@ import lakefold
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in
+from lakefold_committer.tables.branches import located
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
@@ -27,7 +27,6 @@ from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from lakefold_table.delta.row_changes.vectors import Vectors, file_of
 from lakefold_table.entry import Committed
-from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import (
     PROTOCOL,
     VECTORS,
@@ -187,9 +186,9 @@ class History:
 
 def check_replay(history: History) -> None:
     """Asserts that a replay makes each commit of a committer again, and names those of the other client."""
-    table_format, versions = located_in(open_storage(history.table.uri), FORMATS)
+    stored = located(history.table.uri, "", formats=FORMATS)
     log = FileLog(framed(history.envelopes), history.log, formats=FORMATS)
-    replays = list(replay(versions, FileEntries([log]), history.table.uri, table_format=table_format))
+    replays = list(replay(stored, FileEntries([log])))
     verdicts = Counter(each.verdict for each in replays)
     assert verdicts[Verdict.DIFFERENT] == 0, [each for each in replays if each.differences]
     assert verdicts[Verdict.SAME] >= len(history.envelopes) - 1

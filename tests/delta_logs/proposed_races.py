@@ -13,6 +13,7 @@ from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.row_changes.vectors import Vectors
 from lakefold_table.format import ALONE
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.delta_logs.actions import Members, text
 from tests.delta_logs.comparing import proposable
@@ -89,7 +90,7 @@ class ProposedRaces:
             storage.put(commit_path(version), [data])
         for path, content in self._recorded.vectors.items():
             storage.put(path, [content])
-        writer = TableWriter(DELTA, Versions.of(storage, DELTA), URI, check_sizes=False)
+        writer = TableWriter(StoredTable(DELTA, Versions.of(storage, DELTA)), check_sizes=False)
         left = entries([self.proposal(first), self.proposal(then, "other-")], 0)
         rule = DELTA.grouping_rule(None)
         kinds = {rule(entry) for entry in left}

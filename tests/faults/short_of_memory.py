@@ -32,6 +32,7 @@ from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from lakefold_table.wire import varint
 from tests.delta_logs.actions import PROTOCOL, add, metadata, text
@@ -110,7 +111,7 @@ def opened_as(kind: str, mine: str) -> Callable[[str, str], TableWriter]:
     def open_table(uri: str, branch: str) -> TableWriter:
         if kind != DELTA.name or uri != mine:
             return opened(uri, branch)
-        return TableWriter(DELTA, Versions.of(open_storage(uri), DELTA), uri, check_sizes=False)
+        return TableWriter(StoredTable(DELTA, Versions.of(open_storage(uri), DELTA)), check_sizes=False)
 
     return open_table
 

@@ -15,6 +15,7 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS, Scheme
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.proposals import SCHEMA, append, creation, rows
 from tests.servers.dynamodb import TABLE
@@ -39,7 +40,7 @@ class Committer:
     def __init__(self, storage: Storage, first: int, options: Mapping[str, str]) -> None:
         lance_format = LanceFormat()
         self.versions = Versions(storage, lance_format.folder, lance_format.detect)
-        self._owned = TableWriter(lance_format, self.versions, storage.uri, storage_options=options)
+        self._owned = TableWriter(StoredTable(lance_format, self.versions, options))
         self._offset = first
 
     def fold(self, *envelopes: Envelope) -> int:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.branch_names import branch_root
@@ -25,6 +24,7 @@ from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT
 from tests.oracle.committing import state
@@ -99,7 +99,7 @@ class Line:
 
     def opened(self, storage: LocalStorage) -> TableWriter:
         """Returns the branch as a committer opens it that reaches its disk so."""
-        return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+        return TableWriter(StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)))
 
     def at(self, version: int) -> lance.LanceDataset:
         """A version, as pylance opens it."""
@@ -174,7 +174,7 @@ class Line:
 
     def record(self, version: int) -> Record | None:
         """What a version that a committer made says of the log; None for any other."""
-        properties = own_properties(FORMAT, self.versions, version)
+        properties = StoredTable(FORMAT, self.versions).own_properties(version)
         return None if properties is None else decode_record(properties)
 
     def check(self, outcomes: Mapping[int, Outcome]) -> None:

@@ -12,7 +12,7 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_committer.tables.branches import versions_of
+from lakefold_committer.tables.branches import located
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.roots import below
@@ -165,7 +165,7 @@ def test_a_branch_of_pylance_is_continued_by_both_clients(v2: External) -> None:
     branch = v2.dataset().create_branch("dev")
     assert Refs(v2.storage()).resolve_branch("dev") == "tree/dev"
     uri = below(v2.uri, "tree/dev")
-    line = versions_of(v2.uri, "dev", v2.options)
+    line = located(v2.uri, "dev", v2.options).versions
     assert line.numbers() == [2]
     proposal = append(uri, rows([2]), 2, storage_options=v2.options)
     proposal.table, proposal.branch = v2.uri, "dev"

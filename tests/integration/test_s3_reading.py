@@ -20,6 +20,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import entry
 from tests.proposals import append, creation, rows
@@ -45,7 +46,7 @@ class OnS3:
         """Make all versions."""
         lance_format = LanceFormat()
         versions = Versions(open_storage(self.uri, self.options), lance_format.folder, lance_format.detect)
-        table = TableWriter(lance_format, versions, self.uri)
+        table = TableWriter(StoredTable(lance_format, versions))
         for offset in range(VERSIONS):
             envelope = self.append(2 * offset) if offset else creation(self.uri, stable_row_ids=True)
             (outcome,) = table.fold([entry(envelope, offset, LOG)]).outcomes

@@ -14,6 +14,7 @@ from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries, parsed_packed, with_packed
 
@@ -39,7 +40,7 @@ def commit(dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOper
 def owned(table: Path) -> TableWriter:
     """A committer's table on a local disk."""
     storage = LocalStorage(table)
-    return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+    return TableWriter(StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)))
 
 
 def state(table: Path, version: int | None = None) -> LanceState:

@@ -22,6 +22,7 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
@@ -377,7 +378,7 @@ def test_a_source_outside_of_the_roots_is_not_read(source: Path, tmp_path: Path)
     uri = canonical(target)
     for roots, taken in (([canonical(tmp_path / "inside")], Invalid), ([canonical(tmp_path)], Committed)):
         versions = Versions(open_storage(uri), FORMAT.folder, FORMAT.detect)
-        table = TableWriter(FORMAT, versions, uri, roots=roots)
+        table = TableWriter(StoredTable(FORMAT, versions), roots=roots)
         envelope = Envelope(table=uri)
         envelope.lance.read_version = 6
         envelope.lance.clone.is_shallow, envelope.lance.clone.ref_version = True, 6

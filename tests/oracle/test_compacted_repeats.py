@@ -13,8 +13,10 @@ import pytest
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.entry import Duplicate, Invalid
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path
+from lakefold_table.versions.stored_table import StoredTable
 from tests.proposals import append, ids_in, rows
 from tests.replaying import Listed
 from tests.tables import Folded
@@ -69,5 +71,7 @@ def test_rows_come_once_though_pylance_compacted_their_files_away(
     assert ids_in(table.uri) == list(range(24))
     table.result(append(table.uri, rows([24]), 1))
     assert ids_in(table.uri) == list(range(25))
-    verdicts = [each.verdict for each in replay(table.versions, Listed(table.log), table.uri)]
+    verdicts = [
+        each.verdict for each in replay(StoredTable(BUILT_IN.first, table.versions), Listed(table.log))
+    ]
     assert Verdict.DIFFERENT not in verdicts

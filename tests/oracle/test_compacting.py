@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_committer.tables.branches import versions_of
+from lakefold_committer.tables.branches import located
 from lakefold_maintenance.lance.indices import IndexCoverage, IndexReport, optimize_indices
 from lakefold_maintenance.lance.proposals import rewrite
 from lakefold_maintenance.lance.tasks import RewrittenTask, open_dataset
@@ -442,7 +442,7 @@ def test_a_branch_is_compacted_by_itself(tmp_path: Path) -> None:
     branch = lance.dataset(str(table)).create_branch("audit")
     survey = Surveyor(open_source(branch.uri)).survey()
     assert (survey.branch, survey.table) == ("audit", Surveyor(open_source(str(table))).survey().table)
-    assert versions_of(survey.table, "audit", {}).latest() == survey.version
+    assert located(survey.table, "audit", {}).versions.latest() == survey.version
 
 
 def test_figures_of_a_version_are_those_of_its_fragments(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import Position
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.memory_storage import MemoryStorage
 from tests.proposals import creation, rows
@@ -36,7 +37,7 @@ def test_opening_a_hundred_thousand_fragments_reads_one_manifest() -> None:
     storage = Recording(MemoryStorage(URI))
     lance_format = LanceFormat()
     versions = Versions(MemoryStorage(URI), lance_format.folder, lance_format.detect)
-    table = TableWriter(lance_format, versions, URI, check_sizes=False)
+    table = TableWriter(StoredTable(lance_format, versions), check_sizes=False)
     for offset, envelope in enumerate((creation(URI), fragments_only(URI, FRAGMENTS))):
         table.fold(
             [

@@ -20,8 +20,10 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned
@@ -187,12 +189,12 @@ def test_folded_again_it_is_the_same_when_the_files_are_gone(tmp_path: Path) -> 
     (entry,) = entries([proposal(ours, theirs)], 0)
     storage = LocalStorage(ours)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    (outcome,) = TableWriter(FORMAT, versions, storage.uri, check_sizes=False).fold([entry]).outcomes
+    (outcome,) = TableWriter(StoredTable(FORMAT, versions), check_sizes=False).fold([entry]).outcomes
     assert isinstance(outcome.result, Committed)
     (completed,) = version_of(ours).indices.indices
     assert completed.files
     assert completed.index_details.value
     shutil.rmtree(ours / "_indices")
-    replays = list(replay(versions, Listed([entry]), storage.uri, outcome.result.version))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions), Listed([entry]), outcome.result.version))
     assert [each.verdict for each in replays] == [Verdict.SAME]
     assert not replays[0].notes

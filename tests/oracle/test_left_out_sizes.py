@@ -18,8 +18,10 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import commit, owned, packed
@@ -135,7 +137,7 @@ def test_the_files_of_each_large_append_that_share_a_version_are_checked(table: 
     check_sized(table)
     storage = LocalStorage(table)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    replays = list(replay(versions, Listed(group), storage.uri, first.version))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions), Listed(group), first.version))
     assert [each.verdict for each in replays] == [Verdict.SAME]
 
 
@@ -166,7 +168,7 @@ def far(table: Path) -> TableWriter:
     """A committer's table in a store where checking files isn't cheap: only what is necessary is checked."""
     storage = LocalStorage(table)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    return TableWriter(FORMAT, versions, storage.uri, check_sizes=False)
+    return TableWriter(StoredTable(FORMAT, versions), check_sizes=False)
 
 
 def test_a_store_where_no_other_file_is_checked(table: Path) -> None:
@@ -205,6 +207,6 @@ def test_folded_again_it_is_the_same_when_the_files_are_gone(
         path.unlink()
     storage = LocalStorage(table)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    replays = list(replay(versions, Listed([entry]), storage.uri, 2))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions), Listed([entry]), 2))
     assert [each.verdict for each in replays] == [Verdict.SAME]
     assert not replays[0].notes

@@ -9,6 +9,7 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, changed, column, creation, fold_at
 from tests.foreign import file_as_others_write
@@ -18,7 +19,7 @@ from tests.oracle.types import OPENED, REFUSED
 def created(folder: Path, kind: str) -> Result:
     """What becomes of a table with a single column of this type."""
     uri = canonical(folder)
-    table = TableWriter(FORMAT, Versions(open_storage(uri), FORMAT.folder, FORMAT.detect), uri)
+    table = TableWriter(StoredTable(FORMAT, Versions(open_storage(uri), FORMAT.folder, FORMAT.detect)))
     envelope = changed(creation([column("c", 0, kind)]), lambda envelope: setattr(envelope, "table", uri))
     return fold_at(table, [envelope], 0)[0].result
 

@@ -15,6 +15,7 @@ from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.combine_transactions import combined
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import local_path
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
@@ -264,7 +265,7 @@ def test_a_log_that_begins_while_a_mixed_version_is_put_cuts_it(tmp_path: Path) 
     first, last = (sent_append(table, number, rows=keyed) for number in (200, 201))
     group = entries([first, last, *send(table, built(table, delete("a in (1, 2)")))], 0)
     storage = Beginning(table)
-    ours = TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+    ours = TableWriter(StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)))
     outcomes = ours.fold(group).outcomes
     assert [outcome.result.version for outcome in outcomes if isinstance(outcome.result, Committed)] == [3, 3]
     (outcome,) = ours.fold(group[2:]).outcomes

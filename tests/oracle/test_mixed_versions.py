@@ -18,8 +18,10 @@ from lakefold_reader.spark.changes import ChangedRowsError
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_reader.tail.tail import tail
 from lakefold_table.entry import Committed
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import owned, proposal, state, written
@@ -176,7 +178,7 @@ def test_mixed_versions_fold_to_the_same_bytes_again(tmp_path: Path, *, stable: 
     more = entries([appended(table, 300), changed(table, delete("a in (200, 13)"))], 6)
     owned(table).fold(more)
     versions = Versions(LocalStorage(table), FORMAT.folder, FORMAT.detect)
-    replays = list(replay(versions, Listed([*group, *more]), versions.storage.uri, 4))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions), Listed([*group, *more]), 4))
     assert [each.verdict for each in replays] == [Verdict.SAME] * 2
     assert [each.committed for each in replays] == [5, 2]
     assert values(table, "a < 20") == [0, 2, 3, *range(5, 11), 12, *range(14, 20)]

@@ -27,7 +27,6 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.opening import open_branch as source_of
-from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Committed, Invalid, Rejected, Result, Tagged
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage.local import LocalStorage
@@ -118,8 +117,8 @@ class World:
         self.offset += 1
         table = open_branch(self.uri, envelope.branch, None)
         if not self.checks_files:
-            each, versions = located(self.uri, envelope.branch)
-            table = TableWriter(each, versions, root_of(self.uri, envelope.branch), check_sizes=False)
+            stored = located(self.uri, envelope.branch)
+            table = TableWriter(stored, check_sizes=False)
         return fold_at(table, [envelope], self.offset)[0].result
 
     def commit(self, envelope: Envelope) -> None:
@@ -147,7 +146,7 @@ class World:
             after = before if fold_again else replace(before, offset=self.offset)
             return Rebinding(RebindReason.RESTORED, before, after, self.offset)
 
-        publish_move(*located(self.uri, self.branch), root_of(self.uri, self.branch), decide)
+        publish_move(located(self.uri, self.branch), decide)
 
 
 class LanceWorld(World):

@@ -15,9 +15,11 @@ from lakefold import cli
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.entry import Duplicate
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.batches import MAX_RECENT_BATCHES
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path
+from lakefold_table.versions.stored_table import StoredTable
 from tests.oracle.committing import fold, owned
 from tests.proposals import append, rows
 from tests.replaying import Listed
@@ -59,7 +61,7 @@ class Logged(Folded):
         return int(lance.dataset(local_path(self.uri)).count_rows())
 
     def verdicts(self) -> Sequence[Verdict]:
-        return [each.verdict for each in replay(self.versions, Listed(self.log), self.uri)]
+        return [each.verdict for each in replay(StoredTable(BUILT_IN.first, self.versions), Listed(self.log))]
 
 
 @pytest.fixture

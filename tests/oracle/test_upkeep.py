@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from lakefold.branching.chosen_version import VersionChoice
 from lakefold.branching.verbs import branching, deleting
 from lakefold.console.options import Point
-from lakefold_committer.tables.branches import open_branch, versions_of
+from lakefold_committer.tables.branches import located, open_branch
 from lakefold_maintenance.files.cleaning import EVERY_S
 from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S
@@ -300,13 +300,13 @@ def test_a_branch_that_was_deleted_is_passed_over(around: Surroundings) -> None:
     planned = dev.upkeep(target_rows="40").round(dry_run=True)
     assert (planned.compaction.tasks, planned.skipped) == (2, "")
     fold(branch, [deleting(uri, "dev")], 2)
-    before = versions_of(uri, "dev").numbers()
+    before = located(uri, "dev").versions.numbers()
     with capture_logs() as lines:
         for report in (dev.upkeep(min_versions="1").round(), dev.upkeep().compact()):
             assert report.skipped == "the branch was deleted, or the table is being dropped"
         with pytest.raises(PreconditionError, match="nothing is folded into it"):
             compaction(dev.table, dev.log).run(full=True)
-    assert (versions_of(uri, "dev").numbers(), dev.log.asked, lines) == (before, [], [])
+    assert (located(uri, "dev").versions.numbers(), dev.log.asked, lines) == (before, [], [])
     lance.dataset(str(around.table)).create_branch("copy", ("dev", None))
     copy = Surroundings(around.table / "tree" / "copy").upkeep(target_rows="40").round(dry_run=True)
     assert copy.skipped == "", "it has the marks of the branch that pylance has cloned"

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from lakefold_committer.fold.grouping import Limits
-from lakefold_committer.recovery.stored_versions import own_properties, read_state
 from lakefold_table.entry import Committed, Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.base import DoubtfulPutError
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, append, creation, entries, groups_of, opened, reserve, versions_at
 from tests.foreign import commit, roll_back, wipe
 from tests.memory_storage import Fault, LoseAnswer, MemoryStorage, Refuse
@@ -234,7 +234,7 @@ class CommitterMachine(RuleBasedStateMachine):
         versions = versions_at(self.uri)
         if not versions.numbers():
             return
-        older = read_state(FORMAT, versions, versions.numbers()[0]).metadata
+        older = StoredTable(FORMAT, versions).read_state(versions.numbers()[0]).metadata
         change = {"keep": None, "wipe": wipe, "roll back": roll_back(dict(older))}[spoil]
         with suppress(RetryError, DoubtfulPutError):
             commit(self.uri, "delete" if spoil == "keep" else "update_config", change)
@@ -246,8 +246,8 @@ class CommitterMachine(RuleBasedStateMachine):
         assert numbers == list(range(1, len(numbers) + 1))
         last = (-1, 0, 0)
         for number in numbers[-4:]:
-            state = read_state(FORMAT, versions, number)
-            if own_properties(FORMAT, versions, number) is not None:
+            state = StoredTable(FORMAT, versions).read_state(number)
+            if StoredTable(FORMAT, versions).own_properties(number) is not None:
                 marks = decode_marks(state.metadata)
                 assert marks is not None
                 assert marks.position is not None
@@ -282,7 +282,9 @@ class CommitterMachine(RuleBasedStateMachine):
         versions = versions_at(self.uri)
         for offset, outcome in self.reported.items():
             if isinstance(outcome.result, Committed):
-                record = decode_record(own_properties(FORMAT, versions, outcome.result.version) or {})
+                record = decode_record(
+                    StoredTable(FORMAT, versions).own_properties(outcome.result.version) or {}
+                )
                 assert record is not None
                 assert record.answer(offset) == outcome.result
         self.model = model
@@ -293,7 +295,7 @@ class CommitterMachine(RuleBasedStateMachine):
         assert bool(numbers) == self.model.exists
         if not numbers:
             return
-        state = read_state(FORMAT, versions, numbers[-1])
+        state = StoredTable(FORMAT, versions).read_state(numbers[-1])
         assert isinstance(state, LanceState)
         fragments = list(state.fragments)
         assert sorted(fragment.files[0].path for fragment in fragments) == sorted(self.model.files)

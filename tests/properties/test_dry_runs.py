@@ -16,6 +16,7 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.branch_names import root_of
 from lakefold_table.position import LogId
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, FORMATS, append, changed, creation, entries
 from tests.memory_storage import MemoryStorage
@@ -95,7 +96,7 @@ def opened(branch: str) -> TableWriter:
     """A branch, opened without a check of files, as none exist."""
     uri = root_of(HERE, branch)
     versions = Versions.of(MemoryStorage(uri), FORMAT, is_branch=bool(branch))
-    return TableWriter(FORMAT, versions, uri, check_sizes=False)
+    return TableWriter(StoredTable(FORMAT, versions), check_sizes=False)
 
 
 def folded(proposals: Sequence[Envelope], most: int, *, dry_run: bool, log: str = "log") -> list[Outcome]:

@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Duplicate, Entry, Result
@@ -24,6 +23,7 @@ from lakefold_table.errors import FencedError, GapError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import MAX_MOVES, Rebinding, RebindReason
 from lakefold_table.position import Position
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, versions_at
 from tests.foreign import commit, wipe
 from tests.memory_storage import MemoryStorage
@@ -103,7 +103,7 @@ class Moving(RuleBasedStateMachine):
         """As long as the marks remember that log."""
         if not self.answers:
             return
-        marks = open_table(FORMAT, versions_at(HERE), HERE).marks
+        marks = open_table(StoredTable(FORMAT, versions_at(HERE))).marks
         for log in LOGS:
             if len(marks.moves) < MAX_MOVES:
                 assert marks.offset_of(log) >= self.reached.get(log, -1)
@@ -112,7 +112,7 @@ class Moving(RuleBasedStateMachine):
     def names(self) -> list[str]:
         """The files in the table."""
         newest = versions_at(HERE).latest()
-        state = read_state(FORMAT, versions_at(HERE), newest) if newest else None
+        state = StoredTable(FORMAT, versions_at(HERE)).read_state(newest) if newest else None
         assert state is None or isinstance(state, LanceState)
         return [] if state is None else [fragment.files[0].path for fragment in state.fragments]
 
@@ -133,7 +133,7 @@ class Moving(RuleBasedStateMachine):
         """The table, as a committer of this log opens it."""
         by = LossOverride(log, TOPIC, 0, lambda _, before: before) if accept else None
         recovery = RecoveryContext(log, lambda: len(self.logs[log]), accept=by)
-        return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
+        return TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery)
 
     def check(self, entry: Entry, result: Result) -> None:
         """The answer holds, and is that which was given before."""
@@ -152,7 +152,7 @@ class Moving(RuleBasedStateMachine):
         def decide(table: FoldedTable) -> Rebinding:
             return Rebinding(why, table.marks.position, after)
 
-        publish_move(FORMAT, versions_at(HERE), HERE, decide)
+        publish_move(StoredTable(FORMAT, versions_at(HERE)), decide)
 
 
 TestMoving = Moving.TestCase

@@ -24,6 +24,7 @@ from lakefold_table.lance.manifests.naming import PLAIN, are_data_names, is_data
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.rows.numbering import id_fields
 from lakefold_table.lance.rows.rowids import lineage, lineages
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from lakefold_table.wire import varint, varints
 from tests.folding import (
@@ -75,7 +76,7 @@ def fetched(table: MemoryTable, item: Entry, sizes: dict[str, int]) -> Fetched:
     for name, size in sizes.items():
         storage.put(f"data/{name}", [bytes(size)])
     needs = FORMAT.requirements(table.state, [item])
-    bringer = Prefetcher(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect))
+    bringer = Prefetcher(StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)))
     return Fetched(bringer.sizes(needs.sizes), listed=bringer.listed(needs.listed))
 
 

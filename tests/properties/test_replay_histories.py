@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT
 from tests.properties.acts import ACTS
@@ -57,11 +59,11 @@ def check(world: World) -> None:
     """Replays all of it, and its younger half."""
     log = Listed(entry for step in world.steps if isinstance(step, list) for entry in step)
     versions = Versions(LocalStorage(world.table), FORMAT.folder, FORMAT.detect)
-    replays = list(replay(versions, log, versions.storage.uri))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions), log))
     assert [each.version for each in replays] == list(range(1, world.version + 1))
     foreign = {step for step in world.steps if isinstance(step, int)} | {1}
     for each in replays:
         expected = Verdict.FOREIGN if each.version in foreign else Verdict.SAME
         assert each.verdict is expected, each
     begin = world.version // 2 + 1
-    assert list(replay(versions, log, versions.storage.uri, begin)) == replays[begin - 1 :]
+    assert list(replay(StoredTable(BUILT_IN.first, versions), log, begin)) == replays[begin - 1 :]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.versions.stored_table import StoredTable
 from tests import foreign
 from tests.folding import FORMAT, append, changed, creation, entries, opened, versions_at
 from tests.memory_storage import MemoryStorage
@@ -98,7 +99,7 @@ class Model:
 
     def foreign_restore(self, pick: int) -> None:
         version = 1 + pick % self.newest
-        then = read_state(FORMAT, versions_at(HERE), version)
+        then = StoredTable(FORMAT, versions_at(HERE)).read_state(version)
         foreign.restore(HERE, then)
         self.note(self.rows[version])
 
@@ -120,6 +121,6 @@ def test_a_key_counts_as_rolled_back_exactly_if_its_rows_are_gone(steps: list[tu
             act(how)
     for key in [*model.sent]:
         model.send(key)
-    replays = replay(versions_at(HERE), Listed(model.log), HERE)
+    replays = replay(StoredTable(BUILT_IN.first, versions_at(HERE)), Listed(model.log))
     assert {each.verdict for each in replays} <= {Verdict.SAME, Verdict.FOREIGN}
     MemoryStorage.forget(NAME)

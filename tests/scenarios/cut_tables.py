@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import pytest
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.bitmaps import Bitmap, encode_treemap
@@ -25,6 +24,7 @@ from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.syncs import Doubts
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.contracts.crash_states import UNSYNCED, CrashingDisk, Tree, lay
 from tests.delta_logs.actions import LISTED, VECTORS, Members, add, metadata, remove, snapshot_in, text
@@ -163,7 +163,7 @@ class LanceTable(CutTable):
 
     def writer(self, storage: LocalStorage, *, check_sizes: bool = False) -> TableWriter:
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-        return TableWriter(FORMAT, versions, self.meeting.uri, check_sizes=check_sizes)
+        return TableWriter(StoredTable(FORMAT, versions), check_sizes=check_sizes)
 
     def versions(self, path: Path) -> list[Rows]:
         versions = Versions(local(path), FORMAT.folder, FORMAT.detect)
@@ -206,7 +206,7 @@ class DeltaTable(CutTable):
         (path / "c").write_text("c")
 
     def writer(self, storage: LocalStorage) -> TableWriter:
-        return TableWriter(DELTA, Versions.of(storage, DELTA), URI, check_sizes=True)
+        return TableWriter(StoredTable(DELTA, Versions.of(storage, DELTA)), check_sizes=True)
 
     def fold(self, writer: TableWriter) -> list[Result]:
         with pytest.MonkeyPatch.context() as patch:
@@ -221,7 +221,7 @@ class DeltaTable(CutTable):
 
     @staticmethod
     def _deleted(storage: LocalStorage, versions: Versions, number: int) -> Rows:
-        state = read_state(DELTA, versions, number)
+        state = StoredTable(DELTA, versions).read_state(number)
         assert isinstance(state, DeltaState)
         assert state.snapshot is not None
         assert set(snapshot_in(Path(storage.uri.removeprefix("file://")), number).files) == set(
@@ -254,7 +254,7 @@ def _meeting() -> Meeting:
 def _delta_files() -> Mapping[str, bytes]:
     with TemporaryDirectory() as folder:
         path = Path(folder)
-        writer = TableWriter(DELTA, Versions.of(local(path), DELTA), URI, check_sizes=True)
+        writer = TableWriter(StoredTable(DELTA, Versions.of(local(path), DELTA)), check_sizes=True)
         writer.fold(entries([_proposal(LISTED, metadata(**VECTORS, **V2))], 0))
         for name in "ab":
             (path / name).write_text(name)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
 from lakefold_table.lance.state import LanceState
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.changing import MemoryRows
 from tests.folding import FORMAT, entries, opened, versions_at
@@ -146,7 +146,7 @@ def _updated(entry: Entry) -> Sequence[Any]:
 
 
 def deleted_in(versions: Versions, number: int) -> dict[int, set[int]]:
-    state = read_state(FORMAT, versions, number)
+    state = StoredTable(FORMAT, versions).read_state(number)
     assert isinstance(state, LanceState)
     actual = {}
     for fragment in state.fragments:
@@ -164,7 +164,7 @@ def test_a_committer_may_die_at_any_call_of_the_store(*, after: bool) -> None:
         mortal = Mortal(meeting.storage, step, after=after)
         try:
             versions = Versions(mortal, FORMAT.folder, FORMAT.detect)
-            TableWriter(FORMAT, versions, meeting.uri, check_sizes=False).fold(meeting.group)
+            TableWriter(StoredTable(FORMAT, versions), check_sizes=False).fold(meeting.group)
         except Died:
             pass
         else:

@@ -16,6 +16,7 @@ from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions, format_at
 from tests.folding import FORMATS
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
@@ -135,7 +136,7 @@ class Running:
             clock=clock,
         )
         return TableWriter(
-            table_format, versions, line, check_sizes=True, recovery=recovery, formats=self.formats
+            StoredTable(table_format, versions), check_sizes=True, recovery=recovery, formats=self.formats
         )
 
 

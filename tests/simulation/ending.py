@@ -9,6 +9,7 @@ from lakefold_log.codec.claims import FOLDER
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
 from lakefold_table.lance.state import LanceState
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, versions_at
 from tests.memory_storage import MemoryStorage
 from tests.simulation import foreign
@@ -236,7 +237,7 @@ def _check_duplicate(partition: Partition, first: int, offset: int) -> None:
 
 
 def _check_table(partition: Partition, uri: str) -> None:
-    table = open_table(FORMAT, versions_at(uri), uri)
+    table = open_table(StoredTable(FORMAT, versions_at(uri)))
     line = partition.ledger.line(uri)
     demand(table.version == line.newest, "one-commit-point", f"{uri} is at {table.version}")
     if line.marks is not None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.manifests.features import Flag, set_flag
 from lakefold_table.lance.rows.deletions import ARRAY, deletion_path, encode_deletions
 from lakefold_table.lance.state import LanceState
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, versions_at
 from tests.foreign import commit, roll_back, wipe
 from tests.simulation.rows import deletions_of, rows_of
@@ -24,7 +24,7 @@ FILE_ID: Final = 10**6
 
 
 def _older(uri: str, version: int) -> LanceState:
-    state = read_state(FORMAT, versions_at(uri), version)
+    state = StoredTable(FORMAT, versions_at(uri)).read_state(version)
     assert isinstance(state, LanceState)
     return state
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
+from lakefold_table.marks.marks import own_marks
 from lakefold_table.marks.record import decode_record, is_own
 from tests.folding import FORMAT
 from tests.memory_storage import MemoryStorage

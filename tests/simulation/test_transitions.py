@@ -29,6 +29,7 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.marks.owner import Owner
 from lakefold_table.uri import parse_location
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import (
     FORMAT,
     FORMATS,
@@ -134,7 +135,7 @@ def doubted() -> tuple[TableWriter, Callable[[], bool]]:
     """A table that did not exist, then an unreachable store, and the put of an earlier refusal."""
     outcomes = Away()
     recovery = RecoveryContext(LOG, lambda: 1000, outcome_index=outcomes, owner=Owner("row", 1))
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery)
     refused = table.prepare(at(0, append("f")))
     outcomes.is_away = True
     with pytest.raises(RetryError):
@@ -145,7 +146,7 @@ def doubted() -> tuple[TableWriter, Callable[[], bool]]:
 
 def create_as(generation: int) -> None:
     recovery = RecoveryContext(LOG, lambda: 1000, owner=Owner("row", generation))
-    fold_at(TableWriter(FORMAT, versions_at(HERE), HERE, recovery=recovery), [here(creation())], 0)
+    fold_at(TableWriter(StoredTable(FORMAT, versions_at(HERE)), recovery=recovery), [here(creation())], 0)
 
 
 def a_table_is_created_while_it_is_looked_for(_: Counter[Transition]) -> None:

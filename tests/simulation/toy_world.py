@@ -18,6 +18,7 @@ from lakefold_log.codec.envelope import encode
 from lakefold_table.formats import Formats, lance
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import LogId
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.memory_storage import MemoryStorage
 from tests.simulation.broker import Broker
@@ -186,7 +187,7 @@ class ToyWorld:
         """The table is as the log says, each committed proposal in one version, in the log's order."""
         table_format = self._format_of(uri)
         versions = Versions.of(MemoryStorage(uri), table_format)
-        state = open_table(table_format, versions, uri).state
+        state = open_table(StoredTable(table_format, versions)).state
         self._check_state(uri, state)
         committed: list[int] = []
         for number in versions.numbers() if state is not None else ():

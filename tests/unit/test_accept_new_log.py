@@ -17,6 +17,7 @@ from lakefold_table.errors import GapError
 from lakefold_table.format import Fetched
 from lakefold_table.marks.marks import MAX_MOVES, Marks, Rebinding, RebindReason, decode_marks
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import (
     FORMAT,
     LOG,
@@ -62,7 +63,7 @@ def accepting(log: LogId = AGAIN, *, lost: int = 0, end: int = 100, answered: in
 
 
 def table_of(recovery: RecoveryContext) -> TableWriter:
-    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
+    return TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery)
 
 
 def fold_one(table: TableWriter, envelope: Envelope, offset: int, log: LogId = AGAIN) -> Result:
@@ -70,7 +71,7 @@ def fold_one(table: TableWriter, envelope: Envelope, offset: int, log: LogId = A
 
 
 def marks() -> Marks:
-    return open_table(FORMAT, versions_at(HERE), HERE).marks
+    return open_table(StoredTable(FORMAT, versions_at(HERE))).marks
 
 
 def test_a_table_comes_to_the_topic_that_was_made_again() -> None:
@@ -120,7 +121,7 @@ def test_a_refusal_makes_a_version_that_remembers_it() -> None:
 
 def test_a_move_is_never_left_to_memory() -> None:
     """An owner that has published already needn't, for a refusal; here a successor would not know of it."""
-    table = open_table(FORMAT, versions_at(HERE), HERE, accepting())
+    table = open_table(StoredTable(FORMAT, versions_at(HERE)), accepting())
     assert table.move is not None
     bad = here(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))
     folded = fold(FORMAT, table, [entry(bad, 5, AGAIN)], Fetched(), FoldInputs(epoch=2))

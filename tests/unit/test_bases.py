@@ -15,6 +15,7 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Fetched
 from lakefold_table.lance.state import LanceState
 from lakefold_table.lance.validity import MOST_BASES
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import (
     FORMAT,
     URI,
@@ -62,7 +63,7 @@ def creation_with(*paths: str) -> Envelope:
 
 
 def bringer(roots: Sequence[str] | None) -> Prefetcher:
-    return Prefetcher(FORMAT, versions_at(HERE), roots)
+    return Prefetcher(StoredTable(FORMAT, versions_at(HERE)), roots)
 
 
 def asked(table: MemoryTable, envelope: Envelope) -> frozenset[str]:
@@ -174,7 +175,7 @@ LOG = [
 
 
 def fold_log(roots: Sequence[str] | None) -> list[Result]:
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=roots)
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, roots=roots)
     folded = (fold_at(table, LOG[first : first + 2], first) for first in range(0, len(LOG), 2))
     return [outcome.result for outcomes in folded for outcome in outcomes]
 
@@ -202,7 +203,7 @@ def test_a_replay_agrees_with_a_committer_that_had_no_roots() -> None:
 
 def test_a_refusal_whose_message_was_shortened_is_taken_from_the_record() -> None:
     long = [here(creation()), here(bases(f"memory://other/{'x' * 600}")), here(append("f"))]
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=[ROOT])
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, roots=[ROOT])
     fold_at(table, long[:1], 0)
     fold_at(table, long[1:], 1)
     replays = replayed(Listed(entries(long, 0)))

@@ -32,12 +32,14 @@ from lakefold_maintenance.scheduling.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Committed, Entry, Invalid, Result, Tagged
 from lakefold_table.errors import PreconditionError, RetryError, StopError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import OPENERS
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import DELETED
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.stored_table import StoredTable
 from tests import proposals
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
@@ -115,7 +117,7 @@ def result(table: TableWriter, envelope: Envelope, offset: int) -> Result:
 def dev(outcomes: Outcomes | None = None) -> TableWriter:
     """A committer that opens the branch. `outcomes`: what was reported."""
     recovery = RecoveryContext(LOG, lambda: 100, outcome_index=outcomes)
-    return TableWriter(FORMAT, versions_at(DEV), DEV, check_sizes=False, recovery=recovery)
+    return TableWriter(StoredTable(FORMAT, versions_at(DEV)), check_sizes=False, recovery=recovery)
 
 
 def remove() -> None:
@@ -129,7 +131,7 @@ def keep_dev() -> None:
         after = Position(LOG, 4, "transactions")
         return Rebinding(RebindReason.ADOPTED, table.marks.position, after, 1)
 
-    publish_move(FORMAT, versions_at(DEV), DEV, keep)
+    publish_move(StoredTable(FORMAT, versions_at(DEV)), keep)
 
 
 def files_of_dev() -> list[str]:
@@ -187,7 +189,7 @@ def test_a_refusal_is_the_same_if_its_version_is_folded_again(store: MemoryStora
     assert "is needed by tag v1" in message(result(table, group[0], 4))
     result(table, group[1], 5)
     Refs(store).delete_tag("v1")
-    replayed = list(replay(versions_at(DEV), Log(entries(group, 4)), DEV, 4))
+    replayed = list(replay(StoredTable(BUILT_IN.first, versions_at(DEV)), Log(entries(group, 4)), 4))
     assert {each.verdict for each in replayed} == {Verdict.SAME}
     assert sum(each.refused for each in replayed) == 1
 
@@ -215,7 +217,7 @@ def test_a_committer_that_dies_before_it_reports_leaves_the_answer(
     assert again[0].result == Committed(4)
     assert successor.table.version == 4
     assert (files_of_dev() == before) == stored, "nothing is published twice"
-    (version,) = replay(versions_at(DEV), Log(entries([deletion()], 4)), DEV, 4)
+    (version,) = replay(StoredTable(BUILT_IN.first, versions_at(DEV)), Log(entries([deletion()], 4)), 4)
     assert (version.verdict, version.committed) == (Verdict.SAME, 1)
     remove()
     assert files_of_dev() == []

@@ -15,7 +15,7 @@ from lakefold.console.outcomes import result_text
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in
+from lakefold_committer.tables.branches import located
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
@@ -28,7 +28,6 @@ from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.batches import AppMark
-from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import add
 from tests.merging import NO_BROKER
 from tests.unit.test_delta_format import LOG_ID, OTHER_ID, THIRD_ID, Table
@@ -98,9 +97,9 @@ def test_a_batch_of_theirs_is_a_duplicate_and_a_greater_number_is_folded(table: 
     ]
     assert "another client recorded" in result_text(outcomes[0])
     assert table.rows() == [1, 3, 4]
-    table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
+    stored = located(table.uri, "")
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=BUILT_IN)])
-    *_, again = replay(versions, entries, table.uri, table_format=table_format)
+    *_, again = replay(stored, entries)
     assert (again.version, again.verdict, again.differences) == (2, Verdict.SAME, ())
     # They have written their next batch, and one of ours comes late, which they would pass over as well.
     record(table, LAST + 3)
@@ -117,7 +116,7 @@ def test_a_batch_of_theirs_is_a_duplicate_and_a_greater_number_is_folded(table: 
     assert table.fold(*later, log=THIRD_ID) == [duplicate, duplicate, Committed(5, rows_added=1)]
     assert table.rows() == [1, 1, 3, 4, 7, 8, 10]
     log = FileEntries([FileLog(framed(later), THIRD_ID, formats=BUILT_IN)])
-    *_, last = replay(versions, log, table.uri, table_format=table_format)
+    *_, last = replay(stored, log)
     assert (last.version, last.verdict, last.differences) == (5, Verdict.SAME, ())
 
 

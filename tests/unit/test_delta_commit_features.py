@@ -14,7 +14,7 @@ import lakefold
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in
+from lakefold_committer.tables.branches import located
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_reader.delta.row_tracking import kept_columns
 from lakefold_table.delta.commit_head import MARKS_DOMAIN
@@ -24,7 +24,6 @@ from lakefold_table.durations import DAY_MS
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import (
     Members,
     add,
@@ -340,9 +339,9 @@ def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) ->
     assert configuration["delta.inCommitTimestampEnablementTimestamp"] == "4000000000001"
     # The file's time is not needed to fold the version again.
     os.utime(before)
-    table_format, versions = located_in(open_storage(log.table.uri), BUILT_IN)
+    stored = located(log.table.uri, "")
     entries = FileEntries([FileLog(framed([enabling]), LOG_ID, formats=BUILT_IN)])
-    *_, made = replay(versions, entries, log.table.uri, table_format=table_format)
+    *_, made = replay(stored, entries)
     assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())
 
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in
+from lakefold_committer.tables.branches import located
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_reader.opening import open_source
 from lakefold_reader.snapshot.history import history_of
@@ -27,7 +27,6 @@ from lakefold_table.delta.actions.table_actions import CommitInfo
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from tests.delta_logs.actions import LISTED, metadata, remove, snapshot_in, text
 from tests.unit.test_delta_format import OTHER_ID, THIRD_ID, Table
@@ -132,9 +131,9 @@ def refolded(table: Restored, number: int) -> Result:
     more = [table.batch(number), table.batch(3)]
     committed, repeated = table.fold(*more, log=THIRD_ID)
     assert isinstance(committed, Committed)
-    table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
+    stored = located(table.uri, "")
     entries = FileEntries([FileLog(framed(more), THIRD_ID, formats=BUILT_IN)])
-    *_, last = replay(versions, entries, table.uri, table_format=table_format)
+    *_, last = replay(stored, entries)
     assert (last.version, last.verdict, last.differences) == (committed.version, Verdict.SAME, ())
     return repeated
 

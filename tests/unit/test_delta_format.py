@@ -17,7 +17,7 @@ from lakefold_committer.replay.file_fold import fold_file
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in, open_branch
+from lakefold_committer.tables.branches import located, open_branch
 from lakefold_log.codec.envelope import UnknownKind, decode, encode
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -29,7 +29,6 @@ from lakefold_table.errors import NotATableError
 from lakefold_table.expansion import content_of
 from lakefold_table.formats import BUILT_IN, Formats, lance
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from tests.delta_logs.actions import (
     PROTOCOL,
@@ -451,10 +450,10 @@ def test_a_replay_makes_the_same_commits_again(table: Table) -> None:
     ]
     table.fold(*proposals)
     (table.path / "a.parquet").unlink()
-    table_format, versions = located_in(open_storage(table.uri), FORMATS)
-    assert table_format.name == "delta"
+    stored = located(table.uri, "", formats=FORMATS)
+    assert stored.format.name == "delta"
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
-    replays = list(replay(versions, entries, table.uri, table_format=table_format))
+    replays = list(replay(stored, entries))
     made, *others = replays
     assert made.version == 0
     assert [(each.version, each.verdict, each.differences) for each in others] == [

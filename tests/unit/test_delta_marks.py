@@ -10,11 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakefold
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in, open_branch
+from lakefold_committer.tables.branches import located, open_branch
 from lakefold_committer.tables.rebinding import Moved, publish_move
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.delta.actions.lines import parse_actions
@@ -29,7 +28,6 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.marks import MARK, Rebinding, RebindReason
 from lakefold_table.marks.record import RECORD, VERSION
 from lakefold_table.position import LogId, Position
-from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import (
     LISTED,
     PROTOCOL,
@@ -113,9 +111,9 @@ def state_of(table: Table) -> DeltaState:
 
 def adopt(table: Table) -> Moved:
     """Binds the table to a log, whatever became of its marks."""
-    table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
+    stored = located(table.uri, "")
     move = Rebinding(RebindReason.ADOPTED, None, HERE)
-    return publish_move(table_format, versions, table.uri, lambda _: move, unproven=True)
+    return publish_move(stored, lambda _: move, unproven=True)
 
 
 def test_a_batch_that_may_have_been_forgotten_stops_the_committer(table: Table) -> None:
@@ -185,8 +183,8 @@ def test_marks_that_are_gone_stop_the_committer_and_no_reader(table: Table) -> N
         StopError, match="the marks of version 1, the last one that a committer made, are gone"
     ):
         open_branch(table.uri, "", None, formats=BUILT_IN)
-    table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
-    state = read_state(table_format, versions, 2)
+    stored = located(table.uri, "")
+    state = stored.read_state(2)
     assert (state.version, state.metadata) == (2, {})
     assert pa.table(lakefold.open(str(table.path)).to_arrow())["x"].to_pylist() == [1, 10]
 
@@ -260,9 +258,9 @@ def test_a_version_with_a_domain_is_folded_again(table: Table) -> None:
     ]
     assert [type(each) for each in table.fold(*proposals)] == [Committed, Committed]
     assert any("domainMetadata" in action for action in commit_of(table, 1))
-    table_format, versions = located_in(open_storage(table.uri), BUILT_IN)
+    stored = located(table.uri, "")
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=BUILT_IN)])
-    _, made = replay(versions, entries, table.uri, table_format=table_format)
+    _, made = replay(stored, entries)
     assert (made.version, made.verdict, made.differences) == (1, Verdict.SAME, ())
 
 

@@ -15,7 +15,7 @@ import lakefold
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in
+from lakefold_committer.tables.branches import located
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
@@ -23,7 +23,6 @@ from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metadata, remove, snapshot_in
 from tests.unit.test_delta_format import FORMATS, Table
 
@@ -346,9 +345,9 @@ def test_a_replay_makes_the_same_commits(path: Path) -> None:
     ]
     assert [type(result) for result in rows.fold(*envelopes)] == [Committed] * 4
     assert rows.rows() == without(1, 2, 14, files=2)
-    table_format, versions = located_in(open_storage(rows.table.uri), FORMATS)
+    stored = located(rows.table.uri, "", formats=FORMATS)
     entries = FileEntries([FileLog(framed(envelopes), log_id(rows.logs), formats=FORMATS)])
-    replays = list(replay(versions, entries, rows.table.uri, table_format=table_format))
+    replays = list(replay(stored, entries))
     verdicts = {each.version: (each.verdict, each.differences) for each in replays}
     assert [verdicts[version] for version in range(2, 5)] == [(Verdict.SAME, ())] * 3
 

@@ -38,6 +38,7 @@ from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
@@ -372,7 +373,7 @@ def test_entries_for_a_branch_that_was_deleted_before_the_drop_are_answered(
     assert drop("drop", "--yes")[0] == 0
     assert next(looks) > 3, "two looks before the decision, and then one at least"
     recovery = RecoveryContext(LOG, lambda: 100, outcome_index=outcomes)
-    late = TableWriter(FORMAT, versions_at(branch), branch, check_sizes=False, recovery=recovery)
+    late = TableWriter(StoredTable(FORMAT, versions_at(branch)), check_sizes=False, recovery=recovery)
     envelope = changed(append("late", read=2), lambda it: it.MergeFrom(Envelope(table=HERE, branch="b")))
     assert isinstance(fold_at(late, [envelope], 9)[0].result, Invalid)
 

@@ -80,8 +80,8 @@ class Forgetful:
 
     def verdicts(self) -> list[Verdict]:
         """What replay says of all versions but the first, which has none before it."""
-        table_format, versions = located(self.table.uri, "")
-        replayed = replay(versions, FileEntries(self.logs), self.table.uri, table_format=table_format)
+        stored = located(self.table.uri, "")
+        replayed = replay(stored, FileEntries(self.logs))
         return [each.verdict for each in replayed]
 
 

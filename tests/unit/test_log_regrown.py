@@ -13,7 +13,6 @@ import pytest
 from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.start_offset import beginning
-from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.replay.log_reader import EntriesGoneError, checked
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.client.requests import Watermarks
@@ -25,6 +24,7 @@ from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import RebindReason
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import Position
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, START_US, append, creation, versions_at
 from tests.memory_storage import MemoryStorage
 from tests.replaying import HERE, NAME, here
@@ -82,7 +82,7 @@ def shelf() -> Iterator[Shelf]:
     """The log of a table that is folded up to offset 4, one version for each entry."""
     shelf = Shelf()
     shelf.append(here(creation()), *(here(append(f"f{number}")) for number in range(1, 5)))
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery(shelf))
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery(shelf))
     for offset in range(5):
         fold(table, shelf, offset)
     yield shelf
@@ -98,7 +98,7 @@ def recovery(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) ->
 
 def opened(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> TableWriter:
     held = recovery(shelf, accept=accept, unchanged_below=unchanged_below)
-    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=held)
+    return TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=held)
 
 
 def fold(table: TableWriter, shelf: Shelf, offset: int) -> Result:
@@ -204,7 +204,7 @@ def test_marks_of_an_older_release_go_on(shelf: Shelf) -> None:
 
 
 def test_a_version_s_entries_are_known_again(shelf: Shelf) -> None:
-    properties = own_properties(FORMAT, versions_at(HERE), 5)
+    properties = StoredTable(FORMAT, versions_at(HERE)).own_properties(5)
     assert properties is not None
     record = decode_record(properties)
     assert record is not None

@@ -25,6 +25,7 @@ from lakefold_table.versions.dropped import (
     was_dropped,
     write_dropped,
 )
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, versions_at
 from tests.foreign import commit
 from tests.memory_storage import MemoryStorage
@@ -64,7 +65,7 @@ def recovery(outcomes: Outcomes | None) -> RecoveryContext:
 
 
 def opened(outcomes: Outcomes | None, uri: str = HERE) -> TableWriter:
-    return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, recovery=recovery(outcomes))
+    return TableWriter(StoredTable(FORMAT, versions_at(uri)), check_sizes=False, recovery=recovery(outcomes))
 
 
 def remove(uri: str = HERE, folder: str = "") -> list[tuple[str, bytes]]:
@@ -265,7 +266,7 @@ BRANCH = f"{HERE}/tree/b"
 
 def branch(outcomes: Outcomes) -> TableWriter:
     versions = versions_at(BRANCH)
-    return TableWriter(FORMAT, versions, BRANCH, check_sizes=False, recovery=recovery(outcomes))
+    return TableWriter(StoredTable(FORMAT, versions), check_sizes=False, recovery=recovery(outcomes))
 
 
 @pytest.mark.parametrize("by_root", [False, True])

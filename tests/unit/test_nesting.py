@@ -34,6 +34,7 @@ from lakefold_table.storage.conditions import FOLDER as PROBE
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import DELETED
 from lakefold_table.versions.dropped import INSIDE as DROPPED
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import (
     FORMAT,
     START_US,
@@ -230,7 +231,7 @@ def test_a_refusal_that_a_later_version_records_is_the_same_in_a_replay() -> Non
     for path in [*storage.everything()]:
         storage.delete(path)
     assert table.fold(log[1:]).outcomes[0].result == Committed(1)
-    replays = list(replay(versions_at(uri), Listed(log), uri))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions_at(uri)), Listed(log)))
     assert [(each.verdict, each.refused, each.notes) for each in replays] == [(Verdict.SAME, 1, ())]
 
 
@@ -240,5 +241,5 @@ def test_a_refusal_that_shares_its_version_with_the_branch_that_begins_is_the_sa
     log = [at(uri), clone(main, uri, name="b")]
     results = [outcome.result for outcome in fold_at(opened(uri), log, 0)]
     assert [type(result) for result in results] == [Invalid, Committed]
-    replays = list(replay(versions_at(uri), Listed(entries(log, 0)), uri))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions_at(uri)), Listed(entries(log, 0))))
     assert [(each.verdict, each.refused, each.notes) for each in replays] == [(Verdict.SAME, 1, ())]

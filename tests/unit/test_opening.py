@@ -6,14 +6,14 @@ import pytest
 
 from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.recovery.stored_versions import own_marks, read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks.marks import MARK, RULES, Marks
+from lakefold_table.marks.marks import MARK, RULES, Marks, own_marks
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, known_history, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
@@ -35,7 +35,7 @@ def uri() -> Iterator[str]:
 
 
 def open_it(uri: str = HERE) -> FoldedTable:
-    return open_table(FORMAT, versions_at(uri), uri)
+    return open_table(StoredTable(FORMAT, versions_at(uri)))
 
 
 def offset(uri: str = HERE) -> int:
@@ -53,7 +53,7 @@ def told_of(table: FoldedTable) -> tuple[int, Mapping[Kind, int]]:
 
 
 def metadata_of(version: int) -> dict[str, str]:
-    return dict(read_state(FORMAT, versions_at(HERE), version).metadata)
+    return dict(StoredTable(FORMAT, versions_at(HERE)).read_state(version).metadata)
 
 
 def drop(uri: str, *numbers: int) -> None:
@@ -192,7 +192,7 @@ class CleanedUpWhileRead(MemoryStorage):
 def test_a_version_that_is_removed_while_it_is_read_is_no_fault(uri: str) -> None:
     versions = Versions(CleanedUpWhileRead(uri), FORMAT.folder, FORMAT.detect)
     with pytest.raises(RetryError, match="was removed while it was read"):
-        open_table(FORMAT, versions, uri)
+        open_table(StoredTable(FORMAT, versions))
 
 
 def test_a_table_that_no_committer_ever_folded() -> None:
@@ -226,7 +226,7 @@ def test_newer_rules_are_left_to_newer_committers(uri: str, monkeypatch: pytest.
 
 def test_a_committer_s_version_without_its_marks_is_damage(uri: str) -> None:
     """Without marks the whole log would be folded again."""
-    state = read_state(FORMAT, versions_at(uri), 3)
+    state = StoredTable(FORMAT, versions_at(uri)).read_state(3)
     assert isinstance(state, LanceState)
     state.head.table_metadata.clear()
     with pytest.raises(DamagedError, match="has no marks of its own"):

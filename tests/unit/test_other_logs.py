@@ -11,6 +11,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.errors import FencedError, GapError
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, append, changed, creation, entry, fold_at, opened, versions_at
 from tests.memory_storage import MemoryStorage
 
@@ -76,7 +77,9 @@ def test_marks_beyond_the_end_of_the_log_stop_the_committer() -> None:
         return 9 if len(asked) > 1 else 10
 
     def reopened(answered: int) -> TableWriter:
-        return TableWriter(FORMAT, versions_at(HERE), HERE, recovery=RecoveryContext(LOG, end, answered))
+        return TableWriter(
+            StoredTable(FORMAT, versions_at(HERE)), recovery=RecoveryContext(LOG, end, answered)
+        )
 
     reopened(answered=10)
     assert not asked

@@ -13,13 +13,13 @@ from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.outcome_index import ANYBODY, OutcomeIndex, Reported
 from lakefold_committer.recovery.recovery_context import RecoveryContext
-from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.client.topic_names import Topics
 from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import Position
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
 from tests.foreign import commit, wipe
 from tests.memory_storage import MemoryStorage
@@ -44,13 +44,15 @@ def recovery(outcomes: Outcomes) -> RecoveryContext:
 def fold_on(outcomes: Outcomes, first: int, count: int) -> None:
     """Entries, each answered by a committer that has just opened the table."""
     for offset in range(first, first + count):
-        table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery(outcomes))
+        table = TableWriter(
+            StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery(outcomes)
+        )
         envelope = append(f"f{offset}", app="a", batch=offset) if offset else creation()
         outcomes.report(fold_at(table, [changed(envelope, lambda e: setattr(e, "table", HERE))], offset))
 
 
 def open_it(outcomes: Outcomes) -> FoldedTable:
-    return open_table(FORMAT, versions_at(HERE), HERE, recovery(outcomes))
+    return open_table(StoredTable(FORMAT, versions_at(HERE)), recovery(outcomes))
 
 
 def clean_up(*numbers: int) -> None:
@@ -60,7 +62,7 @@ def clean_up(*numbers: int) -> None:
 
 def test_a_version_records_from_which_outcome_to_read(outcomes: Outcomes) -> None:
     fold_on(outcomes, 0, 3)
-    properties = own_properties(FORMAT, versions_at(HERE), 3)
+    properties = StoredTable(FORMAT, versions_at(HERE)).own_properties(3)
     assert properties is not None
     assert properties[OUTCOMES] == "0@4"
     open_it(outcomes)
@@ -132,7 +134,7 @@ def test_the_outcomes_of_another_partition_are_not_asked(outcomes: Outcomes) -> 
     fold_on(outcomes, 0, 2)
     asked = len(outcomes.asked)
     stray = replace(recovery(outcomes), log=replace(LOG, partition=3))
-    open_table(FORMAT, versions_at(HERE), HERE, stray)
+    open_table(StoredTable(FORMAT, versions_at(HERE)), stray)
     assert len(outcomes.asked) == asked
 
 

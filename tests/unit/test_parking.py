@@ -27,6 +27,7 @@ from lakefold_table.errors import DamagedError, FencedError, NoMemoryError, Retr
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, parse_location
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, FORMATS, append, creation, entries
 from tests.unit.test_partition import Log, Message, Reports, at, messages, opened
@@ -382,9 +383,7 @@ def test_an_unknown_kind_waits_only_while_its_table_follows_this_log(tmp_path: P
         storage = open_storage(uri)
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
         publish_move(
-            FORMAT,
-            versions,
-            uri,
+            StoredTable(FORMAT, versions),
             lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None, 0),
         )
     later = Message(2, uri.encode(), encode(at(uri, append("a"))))
@@ -407,7 +406,8 @@ def test_any_number_of_an_unknown_kind_is_refused_at_once(tmp_path: Path) -> Non
     committer_of(messages([at(uri, creation())]), Stamped(), Trouble("", [])).run(threading.Event(), 1)
     versions = Versions(open_storage(uri), FORMAT.folder, FORMAT.detect)
     publish_move(
-        FORMAT, versions, uri, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None, 0)
+        StoredTable(FORMAT, versions),
+        lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None, 0),
     )
     sent = [unknown(uri, offset) for offset in range(1, 2_000)]
     reports = Stamped()

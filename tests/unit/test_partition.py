@@ -21,6 +21,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.position import LogId
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, parse_location
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, FORMATS, append, changed, creation
 
@@ -123,7 +124,9 @@ def opened(uri: str, branch: str) -> TableWriter:
     """A branch of a table on the local disk, whose data files are not checked."""
     uri = f"{uri}/{branch_root(branch)}" if branch else uri
     storage = open_storage(uri)
-    return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False)
+    return TableWriter(
+        StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)), check_sizes=False
+    )
 
 
 def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:

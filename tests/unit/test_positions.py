@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lakefold_committer.fold.binding import LossOverride
 from lakefold_committer.recovery.recovery_context import RecoveryContext
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -28,6 +27,7 @@ from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, V
 from lakefold_table.marks.marks import Rebinding, RebindReason, describe_position
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FILE, FORMAT, LOG, START_US, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
 from tests.memory_storage import MemoryStorage
@@ -78,7 +78,7 @@ def clean_up(uri: str, *numbers: int) -> None:
 
 
 def metadata_of(uri: str, version: int) -> dict[str, str]:
-    return dict(read_state(FORMAT, versions_at(uri), version).metadata)
+    return dict(StoredTable(FORMAT, versions_at(uri)).read_state(version).metadata)
 
 
 def test_the_oldest_version_that_holds_it(uri: str) -> None:
@@ -196,7 +196,8 @@ def test_versions_that_were_cleaned_up(uri: str) -> None:
 
 def moved(uri: str, why: RebindReason, after: Position | None) -> None:
     publish_move(
-        FORMAT, versions_at(uri), uri, lambda table: Rebinding(why, table.marks.position, after, START_US)
+        StoredTable(FORMAT, versions_at(uri)),
+        lambda table: Rebinding(why, table.marks.position, after, START_US),
     )
 
 
@@ -220,7 +221,7 @@ def test_a_topic_that_was_made_again(uri: str) -> None:
     accepting = RecoveryContext(
         AGAIN, lambda: 100, 0, LossOverride(AGAIN, TOPIC, 0, lambda _uri, before: before)
     )
-    table = TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, recovery=accepting)
+    table = TableWriter(StoredTable(FORMAT, versions_at(uri)), check_sizes=False, recovery=accepting)
     fold(table, 0, 1, log=AGAIN)
     assert [at(uri, Position(log, 1)) for log in (LOG, AGAIN)] == [2, 4]
     assert at(uri, 1) == 4

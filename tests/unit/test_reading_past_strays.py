@@ -26,6 +26,7 @@ from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.proposals import append, creation, rows
@@ -69,7 +70,7 @@ class Late:
 
     def opened(self) -> TableWriter:
         storage = open_storage(self.uri)
-        return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), self.uri)
+        return TableWriter(StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)))
 
     def _fold(self, table: TableWriter, envelope: Envelope) -> None:
         table.fold(entries([envelope], self._offset))

@@ -10,7 +10,6 @@ import pytest
 
 from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.recovery.stored_versions import own_properties, read_state
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.rebinding import Moved, publish_move
 from lakefold_committer.tables.table_writer import TableWriter
@@ -26,6 +25,7 @@ from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import LogId, Position
 from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import (
     FORMAT,
@@ -73,11 +73,11 @@ def move(why: RebindReason, after: Position | None, **options: object) -> Moved:
     def decide(table: FoldedTable) -> Rebinding:
         return Rebinding(why, table.marks.position, after, NOW_US)
 
-    return publish_move(FORMAT, versions_at(HERE), HERE, decide, **options)  # type: ignore[arg-type]
+    return publish_move(StoredTable(FORMAT, versions_at(HERE)), decide, **options)  # type: ignore[arg-type]
 
 
 def marks() -> Marks:
-    return open_table(FORMAT, versions_at(HERE), HERE).marks
+    return open_table(StoredTable(FORMAT, versions_at(HERE))).marks
 
 
 class Racing(Versions):
@@ -107,9 +107,9 @@ class Racing(Versions):
 
 def test_a_move_changes_nothing_but_the_marks() -> None:
     begun()
-    before = read_state(FORMAT, versions_at(HERE), 2)
+    before = StoredTable(FORMAT, versions_at(HERE)).read_state(2)
     moved = move(RebindReason.REBOUND, Position(OTHER, 41, "transactions"), outcomes="3@7")
-    after = read_state(FORMAT, versions_at(HERE), moved.version)
+    after = StoredTable(FORMAT, versions_at(HERE)).read_state(moved.version)
     assert isinstance(before, LanceState)
     assert isinstance(after, LanceState)
     assert list(after.fragments) == list(before.fragments)
@@ -119,7 +119,7 @@ def test_a_move_changes_nothing_but_the_marks() -> None:
     assert known.moves == (moved.move,)
     assert known.position == Position(OTHER, 41)
     assert (known.table_id, known.epoch, dict(known.apps)) == (moved.table_id, 1, dict(marks().apps))
-    properties = own_properties(FORMAT, versions_at(HERE), 3)
+    properties = StoredTable(FORMAT, versions_at(HERE)).own_properties(3)
     assert properties is not None
     assert properties[OUTCOMES] == "3@7"
 
@@ -153,7 +153,7 @@ def test_an_entry_refused_as_another_partition_s_is_folded_once_the_table_is_bou
 def test_a_stray_entry_is_refused_however_quick_the_owner_is() -> None:
     begun()
     versions = Racing(MemoryStorage(HERE), FORMAT.folder, FORMAT.detect)
-    stray = TableWriter(FORMAT, versions, HERE, check_sizes=False)
+    stray = TableWriter(StoredTable(FORMAT, versions), check_sizes=False)
     versions.probes = 99
     assert isinstance(fold_one(stray, 7, 0, OTHER), Invalid)
     assert versions.probes > 90
@@ -216,7 +216,8 @@ def racing(races: int) -> Moved:
     versions = Racing(MemoryStorage(HERE), FORMAT.folder, FORMAT.detect)
     versions.races = races
     return publish_move(
-        FORMAT, versions, HERE, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None)
+        StoredTable(FORMAT, versions),
+        lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None),
     )
 
 

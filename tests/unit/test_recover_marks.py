@@ -8,11 +8,11 @@ import pytest
 from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import StopError
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
 from tests.memory_storage import MemoryStorage
@@ -43,11 +43,11 @@ def answered(offset: int) -> RecoveryContext:
 
 
 def open_it(recovery: RecoveryContext | None = None) -> FoldedTable:
-    return open_table(FORMAT, versions_at(HERE), HERE, recovery)
+    return open_table(StoredTable(FORMAT, versions_at(HERE)), recovery)
 
 
 def metadata_of(version: int) -> dict[str, str]:
-    return dict(read_state(FORMAT, versions_at(HERE), version).metadata)
+    return dict(StoredTable(FORMAT, versions_at(HERE)).read_state(version).metadata)
 
 
 def test_others_carried_the_marks_on_from_the_version_that_is_gone() -> None:
@@ -208,7 +208,7 @@ def test_it_is_folded_on() -> None:
     for _ in range(2):
         commit(HERE, "delete")
     clean_up(1, 2, 3, 4)
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=answered(3))
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=answered(3))
     late = changed(append("g", read=5, app="a", batch=3), lambda e: setattr(e, "table", HERE))
     again = changed(append("f2", read=5, app="a", batch=2), lambda e: setattr(e, "table", HERE))
     results = [outcome.result for outcome in fold_at(table, [late, again], 3)]

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError, StopError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import RULES
+from lakefold_table.versions.stored_table import StoredTable
 from tests import foreign
 from tests.folding import (
     FORMAT,
@@ -101,7 +102,7 @@ def test_a_part_of_the_versions_gives_the_same_as_all() -> None:
 
 def test_no_table_is_an_error_at_once() -> None:
     with pytest.raises(NotATableError, match="no table here"):
-        replay(versions_at(HERE), listed(), HERE)
+        replay(StoredTable(BUILT_IN.first, versions_at(HERE)), listed())
 
 
 def test_another_clients_versions_are_foreign_and_what_is_built_on_them_the_same() -> None:
@@ -173,7 +174,7 @@ def test_versions_under_newer_rules_stop_a_replay(monkeypatch: pytest.MonkeyPatc
 
 def with_sizes(fold: Callable[[TableWriter], object]) -> None:
     """A committer that checks the sizes of files."""
-    fold(TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=True))
+    fold(TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=True))
 
 
 @pytest.mark.parametrize("now", [None, 1000, 7])
@@ -265,7 +266,7 @@ def test_a_table_that_others_made_is_the_same_wherever_the_committer_began_to_fo
     """The marks of its first version record since when its operations are known."""
     fold_all(2)
     versions = versions_at(HERE)
-    state = read_state(FORMAT, versions, 1)
+    state = StoredTable(FORMAT, versions).read_state(1)
     assert isinstance(state, LanceState)
     foreign.wipe(state.head)
     state.head.ClearField("index_section")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.differences import differences
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.marks.record import RECORD
+from lakefold_table.versions.stored_table import StoredTable
 from tests.changing import MemoryRows
 from tests.encoding import encode_file
 from tests.folding import (
@@ -85,7 +86,7 @@ def test_a_changed_record_is_named_by_answer() -> None:
     """It holds another version's record: each field of it differs by name."""
     fold_all(2, 1, 5)
     versions = versions_at(HERE)
-    other = read_state(FORMAT, versions, 2).properties[RECORD]
+    other = StoredTable(FORMAT, versions).read_state(2).properties[RECORD]
     tamper(3, lambda _, made: made.transaction_properties.update({RECORD: other}))
     replays = replayed()[2]
     assert replays.verdict is Verdict.DIFFERENT
@@ -128,17 +129,17 @@ def test_files_that_a_version_needs_are_compared_too() -> None:
     publication = opened(table.uri).fold(group).publication
     assert publication is not None
     versions, log = versions_at(table.uri), Listed(group)
-    (reported,) = replay(versions, log, table.uri, 3)
+    (reported,) = replay(StoredTable(BUILT_IN.first, versions), log, 3)
     assert (reported.verdict, reported.committed) == (Verdict.SAME, 2)
     ((path, size),) = [(file.path, len(file.data)) for file in publication.before]
     table.storage.put(path, [b"other bytes"])
-    (reported,) = replay(versions, log, table.uri, 3)
+    (reported,) = replay(StoredTable(BUILT_IN.first, versions), log, 3)
     assert reported.verdict is Verdict.DIFFERENT
     assert [str(difference) for difference in reported.differences] == [
         f"file {path}: stored 11 bytes, folded {size} bytes"
     ]
     table.storage.delete(path)
-    (reported,) = replay(versions, log, table.uri, 3)
+    (reported,) = replay(StoredTable(BUILT_IN.first, versions), log, 3)
     assert [str(difference) for difference in reported.differences] == [
         f"file {path}: stored absent, folded {size} bytes"
     ]

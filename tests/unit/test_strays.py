@@ -15,6 +15,7 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import (
     FORMAT,
@@ -103,7 +104,8 @@ def test_a_verb_removes_its_own_late_file() -> None:
     versions = Versions(LateStorage(HERE), FORMAT.folder, FORMAT.detect)
     with pytest.raises(StopError, match="with versions missing between them"):
         publish_move(
-            FORMAT, versions, HERE, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None)
+            StoredTable(FORMAT, versions),
+            lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None),
         )
     assert existing_files() == [3]
 
@@ -164,7 +166,7 @@ def test_nothing_is_judged_by_what_it_did() -> None:
     assert existing_files() == [3, 4]
 
     recovery = RecoveryContext(LOG, lambda: 100, 2)
-    after = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
+    after = TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery)
     (outcome,) = after.fold(late).outcomes
     assert isinstance(outcome.result, Rejected)
     assert "what they changed is not known" in outcome.result.conflict.message

@@ -13,6 +13,7 @@ from lakefold_table.format import Publication
 from lakefold_table.position import LogId
 from lakefold_table.storage.base import Buffer, Put
 from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
@@ -64,7 +65,7 @@ def rows() -> list[str]:
 @pytest.mark.usefixtures("store")
 def test_a_file_is_missing_although_the_first_version_is_not_put_yet() -> None:
     """An entry of the next group is folded on a table that only this process knows."""
-    table = TableWriter(FORMAT, versions_at(HERE), HERE)
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)))
     created = table.prepare(entries([here(creation())], 0))
     refused = table.prepare(entries([named("missing")], 1))
     (outcome,) = refused.folded.outcomes
@@ -284,7 +285,7 @@ def test_a_lost_put_is_folded_again_on_the_winner_s_version() -> None:
     begun()
     racing = Racing(HERE)
     versions = Versions(racing, FORMAT.folder, FORMAT.detect)
-    table = TableWriter(FORMAT, versions, HERE, check_sizes=False)
+    table = TableWriter(StoredTable(FORMAT, versions), check_sizes=False)
     racing.races = 3
     result = fold_one(table, named("f"), 1)
     assert isinstance(result, Committed)
@@ -319,7 +320,7 @@ def test_a_committer_that_loses_the_race_for_a_new_table_to_another_partition_re
 @pytest.mark.usefixtures("store")
 def test_sizes_are_checked_where_that_is_cheap() -> None:
     begun()
-    table = TableWriter(FORMAT, versions_at(HERE), HERE)
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)))
     missing = fold_one(table, named("f"), 1)
     assert isinstance(missing, Invalid)
     assert "data/f-0.lance is missing" in missing.message
@@ -333,7 +334,7 @@ def test_sizes_are_checked_where_that_is_cheap() -> None:
 @pytest.mark.usefixtures("store")
 def test_no_path_in_a_message_ends_the_committer(path: str) -> None:
     begun()
-    table = TableWriter(FORMAT, versions_at(HERE), HERE)
+    table = TableWriter(StoredTable(FORMAT, versions_at(HERE)))
     envelope = named("f")
     envelope.lance.append.fragments[0].files[0].path = path
     assert isinstance(fold_one(table, envelope, 1), Invalid)

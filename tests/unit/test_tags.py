@@ -24,11 +24,12 @@ from lakefold_maintenance.scheduling.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Entry, Invalid, Outcome, Result, Tagged
 from lakefold_table.errors import FencedError, RetryError, StopError
-from lakefold_table.formats import delta
+from lakefold_table.formats import BUILT_IN, delta
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import LogId, Position
 from lakefold_table.tag_proposal import NO_TAGS
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
@@ -364,7 +365,7 @@ def test_versions_that_record_tags_are_the_same_when_they_are_folded_again(
     for size in sizes:
         results(table, *written[offset : offset + size], first=offset)
         offset += size
-    replays = list(replay(versions_at(HERE), Listed(entries(written, 0)), HERE))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions_at(HERE)), Listed(entries(written, 0))))
     assert {each.verdict for each in replays} == {Verdict.SAME}
     assert (sum(each.committed for each in replays), sum(each.refused for each in replays)) == (5, 2)
 
@@ -435,7 +436,7 @@ def run_to_end(uri: str, deadline: list[int], *, after: bool) -> tuple[list[Outc
         try:
             storage = Mortal(uri, deadline, after=after)
             table = TableWriter(
-                FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False
+                StoredTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect)), check_sizes=False
             )
             while len(outcomes) < len(HISTORY):
                 done = len(outcomes)

@@ -9,6 +9,7 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed
 from lakefold_table.errors import FencedError
 from lakefold_table.marks.owner import Owner
+from lakefold_table.versions.stored_table import StoredTable
 from tests.folding import FORMAT, LOG, creation, versions_at
 from tests.unit.test_table_writer import HERE, begun, fold_one, here, named, rows, store
 
@@ -18,7 +19,7 @@ __all__ = ["store"]
 def owned_by(generation: int, chain: str = "row") -> TableWriter:
     """The table as the `generation`-th committer of a row opens it."""
     recovery = RecoveryContext(LOG, lambda: 1000, owner=Owner(chain, generation))
-    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
+    return TableWriter(StoredTable(FORMAT, versions_at(HERE)), check_sizes=False, recovery=recovery)
 
 
 @pytest.mark.usefixtures("store")

@@ -13,7 +13,7 @@ from lakefold_committer.replay.file_fold import fold_file
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import located_in, open_branch
+from lakefold_committer.tables.branches import located, open_branch
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.formats import Formats, lance
@@ -142,7 +142,7 @@ def test_a_table_gets_the_format_of_what_begins_it() -> None:
     assert made == Committed(1)
     assert isinstance(refused, Invalid)
     assert "lance" in refused.message
-    assert located_in(MemoryStorage(URI), FORMATS)[0].name == "lance"
+    assert located(URI, "", formats=FORMATS).format.name == "lance"
 
 
 def test_the_versions_of_another_client_are_followed() -> None:
@@ -165,9 +165,9 @@ def test_a_replay_makes_the_same_files_again() -> None:
         rows("d", "3", app="x", batch=1),
     ]
     fold(*proposals)
-    table_format, versions = located_in(MemoryStorage(URI), FORMATS)
+    stored = located(URI, "", formats=FORMATS)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
-    replays = list(replay(versions, entries, URI, table_format=table_format))
+    replays = list(replay(stored, entries))
     assert [(each.version, each.verdict, each.differences) for each in replays] == [
         (1, Verdict.SAME, ()),
         (2, Verdict.SAME, ()),
@@ -182,8 +182,8 @@ def test_a_replay_finds_a_version_that_was_changed() -> None:
         json.dumps({"1": "a"}).encode(), json.dumps({"1": "b"}).encode()
     )
     storage.put(NAMING.path(2), [data])
-    table_format, versions = located_in(storage, FORMATS)
+    stored = located(URI, "", formats=FORMATS)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
-    (_, actual) = replay(versions, entries, URI, table_format=table_format)
+    (_, actual) = replay(stored, entries)
     assert actual.verdict is Verdict.DIFFERENT
     assert [difference.what for difference in actual.differences] == ["line 3"]

@@ -15,11 +15,13 @@ from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.manifests.naming import TRANSACTIONS, VERSIONS, detect
 from lakefold_table.storage.concurrently import begun
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.folding import append, creation, entries, opened, versions_at
 from tests.memory_storage import MemoryStorage
@@ -94,7 +96,7 @@ def test_versions_are_replayed_as_they_were_made(files: bool, monkeypatch: pytes
     table = opened(HERE)
     table.fold(entries([here(creation())], 0))
     table.fold(entries([here(append("f"))], 1))
-    replays = list(replay(versions_at(HERE), listed_of(), HERE))
+    replays = list(replay(StoredTable(BUILT_IN.first, versions_at(HERE)), listed_of()))
     assert [each.verdict for each in replays] == [Verdict.SAME, Verdict.SAME]
 
 

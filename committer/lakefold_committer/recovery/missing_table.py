@@ -16,27 +16,22 @@ from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.versions.dropped import branches_at, read_dropped, was_dropped
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import Position
+    from lakefold_table.versions.stored_table import StoredTable
 
 
 def answerable(
-    table_format: AnyFormat,
-    uri: str,
-    group: Sequence[Entry],
-    recovery: RecoveryContext | None,
-    storage_options: Mapping[str, str] | None,
+    stored: StoredTable, group: Sequence[Entry], recovery: RecoveryContext | None
 ) -> Sequence[Entry]:
-    """Returns the first entries of a group that can be answered although no table exists at `uri`.
+    """Returns the first entries of a group that can be answered although the table has no version.
 
     Entries that create a table are returned, unless files of one that was there are being removed. If the
     first entry needs an existing table, the fold would refuse it. That is correct only if the table's
@@ -44,16 +39,16 @@ def answerable(
     """
     for entry in group:
         if entry.begins_table:
-            _check_removed(uri, entry, storage_options)
+            _check_removed(stored, entry)
     if recovery is None or recovery.outcome_index is None:
         return group
     creations = next((number for number, entry in enumerate(group) if not entry.begins_table), len(group))
     if not creations:
-        check_absent(table_format, uri, group[0].envelope.branch, recovery, storage_options)
+        check_absent(stored, group[0].envelope.branch, recovery)
     return group[:creations] or group
 
 
-def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str] | None) -> None:
+def _check_removed(stored: StoredTable, creation: Entry) -> None:
     """Raises `StopError` if files of a table that was dropped are being removed where an entry creates one.
 
     What is created before the last one is removed would be removed as well. A branch is listed until then,
@@ -61,27 +56,27 @@ def _check_removed(uri: str, creation: Entry, storage_options: Mapping[str, str]
     """
     begun = "" if creation.proposal is None else creation.proposal.begun_branch
     branch = creation.envelope.branch or begun
-    main = above(uri, branch_root(branch))
-    if not branch or main == uri:
-        _check_dropped(uri, storage_options)
+    main = above(stored.uri, branch_root(branch))
+    if not branch or main == stored.uri:
+        _check_dropped(stored)
         return
     try:
-        Refs(open_canonical(main, storage_options)).branch(branch)
+        Refs(open_canonical(main, stored.options)).branch(branch)
     except (DamagedError, InvalidError):
         # Nothing lists it, or what lists it was damaged by others, which stops no branch.
         return
     raise StopError(
         f"the branch {branch} was deleted, and its files are being removed",
-        where=uri,
+        where=stored.uri,
         hint="the new branch is created after that; if the removal was interrupted, "
         f"`lakefold branch {main} {branch} --delete` continues it",
     )
 
 
-def _check_dropped(uri: str, storage_options: Mapping[str, str] | None) -> None:
+def _check_dropped(stored: StoredTable) -> None:
     """Raises `StopError` if `lakefold drop` still removes files here, or was killed before it had."""
     try:
-        note = read_dropped(uri, storage_options)
+        note = read_dropped(stored.uri, stored.options)
     except (DamagedError, InvalidError, LocationError):
         # The note is damaged, or outside of what this process may read: that stops no table.
         return
@@ -89,40 +84,39 @@ def _check_dropped(uri: str, storage_options: Mapping[str, str] | None) -> None:
     if note is not None and note.removing and not note.aside:
         raise StopError(
             "the table that was here was dropped, and its files are being removed",
-            where=uri,
+            where=stored.uri,
             hint="the new table is created after that; if the removal was interrupted, "
-            f"`lakefold drop {uri}` continues it",
+            f"`lakefold drop {stored.uri}` continues it",
         )
 
 
 def check_absent(
-    table_format: AnyFormat,
-    uri: str,
+    stored: StoredTable,
     branch: str,
     recovery: RecoveryContext | None,
-    storage_options: Mapping[str, str] | None,
     *,
     problem: str = "there is no table",
 ) -> None:
-    """Raises `StopError` if a table existed at `uri` and no record says that it was dropped.
+    """Raises `StopError` if the table existed and no record says that it was dropped.
 
     `branch`: the branch's name if the entry names one; entries that name the branch's root as their table
-    don't, so the tables are asked below which `uri` may be a branch. `problem`: what is at `uri` now, for the
+    don't, so the tables are asked below which it may be a branch. `problem`: what is at its URI now, for the
     message. Raises `RetryError` if the outcomes can't be read now.
     """
+    uri = stored.uri
     outcome_index = None if recovery is None else recovery.outcome_index
     last = None if outcome_index is None else outcome_index.last_committed(uri)
     if last is None:
         return
     try:
-        dropped = was_dropped(uri, last.position, storage_options)
+        dropped = was_dropped(uri, last.position, stored.options)
     except LocationError:
         # The table's folder and its parent can't be read, so nothing records a drop.
         dropped = False
     drop_hint = f"lakefold drop {above(uri, branch_root(branch)) if branch else uri}"
     for main, name in _branches_at(uri, branch):
-        if _exists(table_format, main, storage_options):
-            dropped = dropped or not _lists(main, name, storage_options)
+        if _exists(stored, main):
+            dropped = dropped or not _lists(stored, main, name)
             drop_hint = f"lakefold branch {main} {name} --delete"
     if dropped:
         return
@@ -135,12 +129,7 @@ def check_absent(
     )
 
 
-def is_dropped(
-    table_format: AnyFormat,
-    versions: Versions,
-    table: FoldedTable,
-    storage_options: Mapping[str, str] | None,
-) -> bool:
+def is_dropped(stored: StoredTable, table: FoldedTable) -> bool:
     """Returns whether a table, or branch, that was opened has been dropped since.
 
     If so, the caller need not wait for it and opens what is stored at its path now. Returns False if the
@@ -148,16 +137,12 @@ def is_dropped(
     """
     position, branch = _last_folded(table.marks), "" if table.state is None else table.state.branch
     try:
-        if position is None or versions.numbers():
+        if position is None or stored.versions.numbers():
             return False
-        if was_dropped(table.uri, position, storage_options):
+        if was_dropped(table.uri, position, stored.options):
             return True
         main = above(table.uri, branch_root(branch))
-        return (
-            bool(branch)
-            and _exists(table_format, main, storage_options)
-            and not _lists(main, branch, storage_options)
-        )
+        return bool(branch) and _exists(stored, main) and not _lists(stored, main, branch)
     except (RetryError, LocationError):
         return False
 
@@ -178,14 +163,14 @@ def _branches_at(uri: str, branch: str) -> list[tuple[str, str]]:
     return [(main, name) for main, name in branches_at(uri) if name]
 
 
-def _lists(main: str, branch: str, storage_options: Mapping[str, str] | None) -> bool:
+def _lists(stored: StoredTable, main: str, branch: str) -> bool:
     """Returns whether the table at `main` lists the branch. If not, it was deleted."""
-    return branch in Refs(open_canonical(main, storage_options)).branches()
+    return branch in Refs(open_canonical(main, stored.options)).branches()
 
 
-def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
-    storage = open_canonical(uri, storage_options)
+def _exists(stored: StoredTable, main: str) -> bool:
+    other = stored.at(main)
     try:
-        return Versions.of(storage, table_format).latest() >= table_format.first_version
+        return other.versions.latest() >= other.versions.first
     except LocationError:
         return False

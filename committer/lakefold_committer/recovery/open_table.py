@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.restore_check import check_reported, on_its_log
-from lakefold_committer.recovery.stored_versions import own_properties, read_newest
 from lakefold_table.errors import StopError, VersionExpiredError
 from lakefold_table.marks.marks import RULES, Marks
 from lakefold_table.marks.record import is_own
@@ -16,43 +15,40 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat, State
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.format import State
+    from lakefold_table.versions.stored_table import StoredTable
 
 
-def open_table(
-    table_format: AnyFormat, versions: Versions, uri: str, recovery: RecoveryContext | None = None
-) -> FoldedTable:
-    """Returns the table as it is now, or `Table(uri)` if it does not exist.
+def open_table(stored: StoredTable, recovery: RecoveryContext | None = None) -> FoldedTable:
+    """Returns the table as it is now, or one without a state if it does not exist.
 
     Raises `NotATableError` if the folder contains something else, `DamagedError` if a file can't be decoded,
     and `InvalidError` if the table uses features that this release does not know. Raises `StopError` if the
     marks can't be verified, are behind what was reported or were made under newer rules. Raises `GapError` if
     the marks are for another log, or the log ends before their position.
     """
-    newest = versions.latest()
-    if newest < versions.first:
+    uri = stored.uri
+    newest = stored.versions.latest()
+    if newest < stored.versions.first:
         return FoldedTable(uri)
-    state = read_newest(table_format, versions, newest)
-    table_format.check_writable(state, uri)
-    table = recover_marks(table_format, versions, state, uri, recovery)
+    state = stored.read_newest(newest)
+    stored.format.check_writable(state, uri)
+    table = recover_marks(stored, state, recovery)
     check_rules(table.marks.rules, uri)
     if recovery is None:
         return table
-    check_reported(table, marked_properties(table_format, versions, state, table.marks), recovery)
-    return on_its_log(table_format, versions, table, recovery)
+    check_reported(table, marked_properties(stored, state, table.marks), recovery)
+    return on_its_log(stored, table, recovery)
 
 
-def marked_properties(
-    table_format: AnyFormat, versions: Versions, newest: State, marks: Marks
-) -> Mapping[str, str]:
+def marked_properties(stored: StoredTable, newest: State, marks: Marks) -> Mapping[str, str]:
     """Returns the properties of the version whose marks these are; empty if it has none or was removed."""
     if is_own(newest.properties, newest.version):
         return newest.properties
-    if marks.version < versions.first or not marks.table_id:
+    if marks.version < stored.versions.first or not marks.table_id:
         return {}
     try:
-        return own_properties(table_format, versions, marks.version) or {}
+        return stored.own_properties(marks.version) or {}
     except VersionExpiredError:
         return {}
 

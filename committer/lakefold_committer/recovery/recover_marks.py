@@ -23,63 +23,51 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import FoldedTable
-from lakefold_committer.recovery.stored_versions import (
-    link_of,
-    own_marks,
-    own_properties,
-    read_state,
-    read_summary,
-)
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
-from lakefold_table.marks.marks import Marks, decode_marks
+from lakefold_table.marks.marks import Marks, decode_marks, own_marks
 from lakefold_table.marks.record import is_own
 from lakefold_table.marks.rollbacks import after_foreign, rolled_back
-from lakefold_table.versions.succession import Link, Succession, succession
+from lakefold_table.versions.succession import Link, Succession, link_of, succession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat, State, VersionSummary
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.format import State, VersionSummary
+    from lakefold_table.versions.stored_table import StoredTable
 
 
-def recover_marks(
-    table_format: AnyFormat,
-    versions: Versions,
-    newest: State,
-    uri: str,
-    recovery: RecoveryContext | None = None,
-) -> FoldedTable:
+def recover_marks(stored: StoredTable, newest: State, recovery: RecoveryContext | None = None) -> FoldedTable:
     """Returns the newest state with the marks that count. Raises `StopError` if none can be verified."""
+    uri = stored.uri
     if is_own(newest.properties, newest.version):
         return FoldedTable(uri, newest, own_marks(newest, uri))
     if newest.is_clone:
         return FoldedTable(uri, newest)
     carried = _marks_in(newest)
-    claimed = newest.version if carried is None else max(carried.version, versions.first)
+    claimed = newest.version if carried is None else max(carried.version, stored.versions.first)
     later: list[VersionSummary] = []
     for version in range(newest.version - 1, claimed - 1, -1):
         try:
-            older = read_summary(table_format, versions, version)
+            older = stored.read_summary(version)
         except VersionExpiredError as error:
-            marks = _verified(table_format, versions, newest, carried, version, later, recovery)
+            marks = _verified(stored, newest, carried, version, later, recovery)
             if marks is None:
                 raise _unverifiable(version, uri) from error
             return FoldedTable(uri, newest, marks)
         if is_own(older.properties, version):
-            table = _carried(table_format, versions, version, later[::-1], newest, uri)
-            alone = _left_alone(table_format, versions, newest, later)
-            if not _is_late(table_format, versions, version, replace(link_of(newest), keeps_marks=alone)):
+            table = _carried(stored, version, later[::-1], newest)
+            alone = _left_alone(stored, newest, later)
+            if not _is_late(stored, version, replace(link_of(newest), keeps_marks=alone)):
                 return table
-            marks = _verified(table_format, versions, newest, carried, version, later, recovery)
+            marks = _verified(stored, newest, carried, version, later, recovery)
             if marks is None:
                 raise _late(version, uri)
             return FoldedTable(uri, newest, marks)
         if older.begins_clone:
             return FoldedTable(uri, newest)
         later.append(older)
-    return _unmarked(table_format, versions, newest, uri)
+    return _unmarked(stored, newest)
 
 
 def check_follows(before: State, newest: State, uri: str) -> None:
@@ -88,8 +76,8 @@ def check_follows(before: State, newest: State, uri: str) -> None:
         raise _late(before.version, uri)
 
 
-def _is_late(table_format: AnyFormat, versions: Versions, own: int, newest: Link) -> bool:
-    before = link_of(read_state(table_format, versions, own))
+def _is_late(stored: StoredTable, own: int, newest: Link) -> bool:
+    before = link_of(stored.read_state(own))
     return succession(before, newest) is Succession.APART
 
 
@@ -107,8 +95,7 @@ def _marks_in(newest: State) -> Marks | None:
 
 
 def _verified(
-    table_format: AnyFormat,
-    versions: Versions,
+    stored: StoredTable,
     newest: State,
     carried: Marks | None,
     removed: int,
@@ -120,11 +107,9 @@ def _verified(
     `carried` are the marks of the newest version. `removed` is the newest version that was removed, and
     `later` are the summaries of the versions after it, without the newest version.
     """
-    if carried is None or carried.version < versions.first or carried.version >= newest.version:
+    if carried is None or carried.version < stored.versions.first or carried.version >= newest.version:
         return None
-    if newest.proves_marks or (
-        removed == carried.version and _left_alone(table_format, versions, newest, later)
-    ):
+    if newest.proves_marks or (removed == carried.version and _left_alone(stored, newest, later)):
         made: list[State | VersionSummary] = [*reversed(later), newest]
         for each in made:
             if each.restored is not None and each.keeps_metadata:
@@ -138,61 +123,51 @@ def _verified(
     return replace(carried, position=replace(bound, offset=offset), fingerprint=fingerprint)
 
 
-def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> FoldedTable:
+def _unmarked(stored: StoredTable, newest: State) -> FoldedTable:
     """Returns a table whose newest version has no marks: never folded, or a foreign client removed them.
 
     Raises `StopError` if the newest version shows that they may be lost.
     """
-    numbers = [number for number in versions.numbers() if number < newest.version]
+    first = stored.versions.first
+    numbers = [number for number in stored.versions.numbers() if number < newest.version]
     for number in reversed(numbers):
-        if own_properties(table_format, versions, number) is not None:
-            between = [
-                _older(table_format, versions, version, uri) for version in range(number + 1, newest.version)
-            ]
-            return _carried(table_format, versions, number, between, newest, uri)
-    lost = newest.lost_marks(has_all=newest.version == versions.first or versions.first in numbers)
+        if stored.own_properties(number) is not None:
+            between = [_older(stored, version) for version in range(number + 1, newest.version)]
+            return _carried(stored, number, between, newest)
+    lost = newest.lost_marks(has_all=newest.version == first or first in numbers)
     if lost:
         hint = "restore the commits from a copy, or bind the table again: lakefold adopt --unproven"
-        raise StopError(lost, where=uri, hint=hint)
-    return FoldedTable(uri, newest)
+        raise StopError(lost, where=stored.uri, hint=hint)
+    return FoldedTable(stored.uri, newest)
 
 
-def _left_alone(
-    table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[VersionSummary]
-) -> bool:
+def _left_alone(stored: StoredTable, newest: State, between: Sequence[VersionSummary]) -> bool:
     """Returns whether neither these versions nor the newest can have changed the metadata."""
-    summaries = [*between, read_summary(table_format, versions, newest.version)]
+    summaries = [*between, stored.read_summary(newest.version)]
     return all(summary.keeps_metadata for summary in summaries)
 
 
-def _carried(
-    table_format: AnyFormat,
-    versions: Versions,
-    own: int,
-    between: Sequence[VersionSummary],
-    newest: State,
-    uri: str,
-) -> FoldedTable:
+def _carried(stored: StoredTable, own: int, between: Sequence[VersionSummary], newest: State) -> FoldedTable:
     """Returns the newest version with the marks of the committer's version `own`.
 
     `between` are the summaries of the versions between the two.
     """
-    state = read_state(table_format, versions, own)
-    marks = own_marks(state, uri)
+    state = stored.read_state(own)
+    marks = own_marks(state, stored.uri)
     for summary in between:
         if summary.restored is not None:
-            older = None if summary.keeps_metadata else read_state(table_format, versions, summary.version)
+            older = None if summary.keeps_metadata else stored.read_state(summary.version)
             metadata = None if older is None else older.metadata
             marks = rolled_back(marks, summary.version, summary.restored, metadata)
     marks = after_foreign(marks, newest)
-    return FoldedTable(uri, table_format.follow_foreign(state, newest, between), marks)
+    return FoldedTable(stored.uri, stored.format.follow_foreign(state, newest, between), marks)
 
 
-def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> VersionSummary:
+def _older(stored: StoredTable, version: int) -> VersionSummary:
     try:
-        return read_summary(table_format, versions, version)
+        return stored.read_summary(version)
     except VersionExpiredError as error:
-        raise _unverifiable(version, uri) from error
+        raise _unverifiable(version, stored.uri) from error
 
 
 def _late(version: int, uri: str) -> StopError:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import ACCEPT, accepted, check_reach, position_text
-from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
@@ -25,13 +24,10 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.versions.stored_table import StoredTable
 
 
-def on_its_log(
-    table_format: AnyFormat, versions: Versions, table: FoldedTable, recovery: RecoveryContext
-) -> FoldedTable:
+def on_its_log(stored: StoredTable, table: FoldedTable, recovery: RecoveryContext) -> FoldedTable:
     """Returns the table, rebound to this log if `--accept-new-log` allows it.
 
     Raises `GapError` if the table's marks are for another log, or this log no longer holds their entry, and
@@ -51,19 +47,17 @@ def on_its_log(
     if bound is not None and (
         now or (move is not None and move.why is RebindReason.LOST and bound.offset >= end)
     ):
-        last = last_unchanged(table_format, versions, marks, recovery)
+        last = last_unchanged(stored, marks, recovery)
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
         if last is None:
-            last = _before_replaced(table_format, versions, marks, recovery, end)
+            last = _before_replaced(stored, marks, recovery, end)
         fingerprint = _fingerprint_at(recovery, last)
         move = Rebinding(RebindReason.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
     return table if move is None else table.moving(move)
 
 
-def last_unchanged(
-    table_format: AnyFormat, versions: Versions, marks: Marks, recovery: RecoveryContext
-) -> int | None:
+def last_unchanged(stored: StoredTable, marks: Marks, recovery: RecoveryContext) -> int | None:
     """Returns the offset of the last entry that was folded into this table and that the log still holds.
 
     The versions' records are compared with the log, from the newest version back. Returns -1 if even the
@@ -71,12 +65,12 @@ def last_unchanged(
     versions were removed.
     """
     least = recovery.unchanged_below - 1
-    for version in range(marks.version, versions.first - 1, -1):
+    for version in range(marks.version, stored.versions.first - 1, -1):
         try:
-            properties = own_properties(table_format, versions, version)
+            properties = stored.own_properties(version)
         except VersionExpiredError:
             return least if recovery.unchanged_below else None
-        record = None if properties is None else decode_record(properties, versions.storage.uri)
+        record = None if properties is None else decode_record(properties, stored.uri)
         if properties is None or record is None or record.log != recovery.log:
             continue
         for offset, fingerprint in _offsets_after(record, properties):
@@ -89,9 +83,7 @@ def last_unchanged(
     return least
 
 
-def _before_replaced(
-    table_format: AnyFormat, versions: Versions, marks: Marks, recovery: RecoveryContext, end: int
-) -> int:
+def _before_replaced(stored: StoredTable, marks: Marks, recovery: RecoveryContext, end: int) -> int:
     """Returns the offset before the oldest entry that may have been replaced, by what the versions show.
 
     It is used if versions were removed, so that `last_unchanged` has no answer. A version with an entry that
@@ -100,12 +92,12 @@ def _before_replaced(
     entry.
     """
     last = end - 1
-    for version in range(marks.version, versions.first - 1, -1):
+    for version in range(marks.version, stored.versions.first - 1, -1):
         try:
-            properties = own_properties(table_format, versions, version)
+            properties = stored.own_properties(version)
         except VersionExpiredError:
             break
-        record = None if properties is None else decode_record(properties, versions.storage.uri)
+        record = None if properties is None else decode_record(properties, stored.uri)
         if record is None or record.log != recovery.log or record.last_offset < record.first_offset:
             continue
         if record.last_offset < end and not _is_contradicted(record, recovery):

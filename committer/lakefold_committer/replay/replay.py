@@ -20,7 +20,6 @@ from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold, 
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import recover_marks
-from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
 from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, checked, with_claims
 from lakefold_committer.replay.version_replay import (
     Case,
@@ -42,8 +41,8 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.format import Difference, RecordedVersion
-from lakefold_table.formats import BUILT_IN, Formats
-from lakefold_table.marks.marks import decode_marks
+from lakefold_table.formats import Formats
+from lakefold_table.marks.marks import decode_marks, own_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import below
@@ -53,8 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat, Fetched, Publication, ReplayingFormat, State
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.format import Fetched, Publication, ReplayingFormat, State
+    from lakefold_table.versions.stored_table import StoredTable
 
 NOTE = "offset {}: refused for what the store held then, taken from the record"
 CLAIM_NOTE = "offset {}: a claim refused for its file or the memory it takes, taken from the record"
@@ -62,22 +61,15 @@ UNREADABLE = (VersionExpiredError, NotATableError, DamagedError, InvalidError, S
 
 
 def replay(
-    versions: Versions,
-    entries: Entries,
-    uri: str,
-    first: int | None = None,
-    last: int | None = None,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    table_format: AnyFormat = BUILT_IN.first,
+    stored: StoredTable, entries: Entries, first: int | None = None, last: int | None = None
 ) -> Iterator[Replayed]:
     """Yields the results for the versions from `first` (None: the oldest) to `last` (None: the newest).
 
-    `uri`: the root of this branch of the table. `storage_options`: how claims and other tables are reached.
-    `table_format`: the format of the table. Raises `NotATableError` if there is no table, and `InvalidError`
-    if the range is empty, both at once; `RetryError` if the store or the log can't be reached.
+    Raises `NotATableError` if there is no table, and `InvalidError` if the range is empty, both at once;
+    `RetryError` if the store or the log can't be reached.
     """
-    numbers = versions.numbers()
+    uri = stored.uri
+    numbers = stored.versions.numbers()
     if not numbers:
         raise NotATableError("there is no table here", where=uri, hint="name the table's root")
     begin = numbers[0] if first is None else first
@@ -86,8 +78,7 @@ def replay(
     if not chosen:
         hint = f"the stored versions are {numbers[0]} to {numbers[-1]}"
         raise InvalidError(f"no version is stored between {begin} and {end}", where=uri, hint=hint)
-    replayed = _Replay(table_format, versions, entries, uri, storage_options)
-    return replayed.run(chosen, None if first is None else begin)
+    return _Replay(stored, entries).run(chosen, None if first is None else begin)
 
 
 class _Replay:
@@ -97,20 +88,12 @@ class _Replay:
     was built on one of them, and must not be reported as different for the same reason.
     """
 
-    def __init__(
-        self,
-        table_format: AnyFormat,
-        versions: Versions,
-        entries: Entries,
-        uri: str,
-        options: Mapping[str, str] | None,
-    ) -> None:
-        self._versions, self._entries, self._uri = versions, entries, uri
-        self._format = table_format
-        self._prefetcher = Prefetcher(self._format, versions, size_check=SizeCheck.NONE, options=options)
-        self._sizes = Prefetcher(self._format, versions).sizes
+    def __init__(self, stored: StoredTable, entries: Entries) -> None:
+        self._stored, self._entries = stored, entries
+        self._prefetcher = Prefetcher(stored, size_check=SizeCheck.NONE)
+        self._sizes = Prefetcher(stored).sizes
         # The record says whether a claim was refused for its size, so today's limit must not decide it.
-        self._claims = Claims(options, most_bytes=None, formats=Formats(table_format))
+        self._claims = Claims(stored.options, most_bytes=None, formats=Formats(stored.format))
         self._bases: tuple[FoldedTable, ...] = ()
 
     def run(self, numbers: Sequence[int], first: int | None) -> Iterator[Replayed]:
@@ -126,17 +109,17 @@ class _Replay:
     def _begins(self, version: int) -> bool:
         """Returns whether this is the table's first version. That of a clone has the number of its source."""
         try:
-            return version == 1 or read_summary(self._format, self._versions, version).begins_clone
+            return version == 1 or self._stored.read_summary(version).begins_clone
         except UNREADABLE:
             return False
 
     def _replay_version(self, version: int) -> Replayed:
         try:
-            properties = own_properties(self._format, self._versions, version)
+            properties = self._stored.own_properties(version)
             if properties is None:
                 return self._foreign(version)
-            stored = self._versions.read(version)
-            record = decode_record(properties, self._uri)
+            data = self._stored.versions.read(version)
+            record = decode_record(properties, self._stored.uri)
         except VersionExpiredError:
             self._bases = ()
             return Replayed(version, Verdict.GONE, last=version)
@@ -148,21 +131,21 @@ class _Replay:
             self._bases = ()
             return Replayed(version, Verdict.NOT_COMPARED, notes=(str(error),))
         if record is None:
-            raise DamagedError(f"version {version} has lost its record", where=self._uri)
-        return self._own(Case.of(version, stored, record, properties))
+            raise DamagedError(f"version {version} has lost its record", where=self._stored.uri)
+        return self._own(Case.of(version, data, record, properties))
 
     def _foreign(self, version: int) -> Replayed:
         """Returns the result for a version of another client, which can't be folded again."""
         before = self._bases[0] if self._bases else None
         like = None if before is None else before.state
-        state = read_state(self._format, self._versions, version, like)
-        summary = read_summary(self._format, self._versions, version)
+        state = self._stored.read_state(version, like)
+        summary = self._stored.read_summary(version)
         if before is None or before.state is None or state.is_clone or not before.marks.table_id:
             self._bases = self._opened(state)
         else:
-            after = self._format.follow_foreign(before.state, state)
+            after = self._stored.format.follow_foreign(before.state, state)
             self._bases = (replace(before, state=after, marks=after_foreign(before.marks, state)),)
-        marks = decode_marks(state.metadata, self._uri)
+        marks = decode_marks(state.metadata, self._stored.uri)
         if marks is not None and marks.version == version and not state.is_clone:
             lost = Difference("record", "absent", f"present: the marks were made for version {version}")
             return Replayed(version, Verdict.DIFFERENT, operation=summary.operation, differences=(lost,))
@@ -173,7 +156,7 @@ class _Replay:
         if case.move is not None and case.move.why.by_verb:
             self._continue_from(case.version)
             return case.result(Verdict.MOVED, f"{case.move.why}: {case.move}")
-        check_rules(case.record.rules, self._uri)
+        check_rules(case.record.rules, self._stored.uri)
         bases = self._bases_of(case)
         if not bases:
             self._continue_from(case.version)
@@ -189,7 +172,7 @@ class _Replay:
         if others:
             self._continue_from(case.version)
             differences = [
-                Difference(f"entry {entry.position}", f"for {self._uri}", f"for {_target_text(entry)}")
+                Difference(f"entry {entry.position}", f"for {self._stored.uri}", f"for {_target_text(entry)}")
                 for entry in others
             ]
             return case.result(Verdict.DIFFERENT, differences=differences)
@@ -212,7 +195,7 @@ class _Replay:
         It may have read further back than these entries need, for entries of a later version.
         """
         since = self._operations_since(case)
-        return base if since is None else with_history(self._format, self._versions, base, since)
+        return base if since is None else with_history(self._stored, base, since)
 
     def _operations_since(self, case: Case) -> int | None:
         """Returns the version after which the committer knew what each version did.
@@ -220,13 +203,17 @@ class _Replay:
         Returns None if the version's marks can't be read.
         """
         with suppress(DamagedError, InvalidError):
-            stored: State = self._format.decode(self._versions.path(case.version), case.stored, self._uri)
+            stored: State = self._stored.format.decode(
+                self._stored.versions.path(case.version), case.stored, self._stored.uri
+            )
             marks = decode_marks(stored.metadata)
             return None if marks is None else marks.operations_since
         return None
 
     def _is_of_this_branch(self, entry: Entry) -> bool:
-        return branch_location(entry.envelope.table, entry.envelope.branch) == parse_location(self._uri)
+        return branch_location(entry.envelope.table, entry.envelope.branch) == parse_location(
+            self._stored.uri
+        )
 
     def _read(self, case: Case) -> tuple[Mapping[int, Entry], frozenset[int]]:
         """Returns the entries that the version answers, or the entry that it names if it answers none.
@@ -253,13 +240,13 @@ class _Replay:
         if case.move is not None:
             table = table.moving(case.move)
         committed = [entry for entry in group if entry.position.offset in case.record.committed]
-        replaying = self._format.replaying(self._recorded(case))
+        replaying = self._stored.format.replaying(self._recorded(case))
         if len(first_group(committed, replaying, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that can't share one")
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
-        table, fetched = fetch(self._format, self._versions, self._prefetcher, table, group)
+        table, fetched = fetch(self._stored, self._prefetcher, table, group)
         missing = notes_on_missing(
-            self._format.requirements(table.state, of_format(self._format, group)),
+            self._stored.format.requirements(table.state, of_format(self._stored.format, group)),
             table.state,
             fetched,
         )
@@ -290,7 +277,7 @@ class _Replay:
             replayed=case.answers,
         )
         recorded = self._recorded(case)
-        replaying = self._format.replaying(recorded)
+        replaying = self._stored.format.replaying(recorded)
         folded: Folded | None = None
         try:
             folded = fold(replaying, table, group, fetched, inputs)
@@ -301,27 +288,27 @@ class _Replay:
         undecided, unlike = replaying.undecided, replaying.unlike
         if folded is None or undecided or replaying.accepted:
             unsettled = undecided | unlike
-            replaying = self._format.replaying(replace(recorded, given=unsettled))
+            replaying = self._stored.format.replaying(replace(recorded, given=unsettled))
             folded = fold(replaying, table, group, fetched, inputs)
             replaying.undecided, replaying.unlike = undecided, unlike
         return folded, replaying
 
     def _recorded(self, case: Case) -> RecordedVersion:
-        path = self._versions.path(case.version)
-        return RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes)
+        path = self._stored.versions.path(case.version)
+        return RecordedVersion(path, case.stored, self._stored.uri, case.answers, self._sizes)
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
         """Returns how the version's file differs from the folded one, and the files published before it."""
         if publication is None:
             return [Difference("the whole version", "there", "nothing to publish")]
-        path = self._versions.path(case.version)
+        path = self._stored.versions.path(case.version)
         folded = b"".join(publication.buffers)
-        differences = self._format.differences(case.stored, folded, below(self._uri, path))
+        differences = self._stored.format.differences(case.stored, folded, below(self._stored.uri, path))
         if publication.path != path:
             differences.append(Difference("path", path, publication.path))
         for file in publication.before:
             try:
-                stored: bytes | None = self._versions.storage.get(file.path)
+                stored: bytes | None = self._stored.storage.get(file.path)
             except FileNotFoundError:
                 stored = None
             if stored != file.data:
@@ -332,14 +319,14 @@ class _Replay:
     def _bases_of(self, case: Case) -> Sequence[FoldedTable]:
         """Returns the states that the version may have been built on; empty if they are gone."""
         if not case.record.base_version and not case.has_parent:
-            return (FoldedTable(self._uri),)
+            return (FoldedTable(self._stored.uri),)
         before = case.version - 1
         bases = self._bases
         try:
             if not bases:
-                bases = self._opened(read_state(self._format, self._versions, before))
+                bases = self._opened(self._stored.read_state(before))
             if bases and not bases[0].marks.table_id:
-                bases = (FoldedTable(self._uri, self._never_folded(case, before)),)
+                bases = (FoldedTable(self._stored.uri, self._never_folded(case, before)),)
         except UNREADABLE:
             return ()
         return bases
@@ -349,27 +336,29 @@ class _Replay:
 
         The marks contain the version from which that history begins.
         """
-        state: State = self._format.decode(self._versions.path(case.version), case.stored, self._uri)
-        since = own_marks(state, self._uri).operations_since
+        state: State = self._stored.format.decode(
+            self._stored.versions.path(case.version), case.stored, self._stored.uri
+        )
+        since = own_marks(state, self._stored.uri).operations_since
         first = min(max(since, 1), before)
-        state = read_state(self._format, self._versions, first)
+        state = self._stored.read_state(first)
         for number in range(first + 1, before + 1):
-            after = read_state(self._format, self._versions, number, state)
-            state = self._format.follow_foreign(state, after)
+            after = self._stored.read_state(number, state)
+            state = self._stored.format.follow_foreign(state, after)
         return state
 
     def _opened(self, state: State) -> tuple[FoldedTable, ...]:
         """Returns the table as a committer opens it at this version; empty if it can't be opened."""
         try:
-            return (recover_marks(self._format, self._versions, state, self._uri),)
+            return (recover_marks(self._stored, state),)
         except UNREADABLE:
             return ()
 
     def _continue_from(self, version: int) -> None:
         """Makes the stored version the base of the next one, also if it differs from the folded version."""
         try:
-            state = read_state(self._format, self._versions, version)
-            self._bases = (FoldedTable(self._uri, state, own_marks(state, self._uri)),)
+            state = self._stored.read_state(version)
+            self._bases = (FoldedTable(self._stored.uri, state, own_marks(state, self._stored.uri)),)
         except UNREADABLE:
             self._bases = ()
 

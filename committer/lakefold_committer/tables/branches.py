@@ -16,14 +16,13 @@ from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.uri import Location, parse_location
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.versions import Versions, format_at
+from lakefold_table.versions.stored_table import StoredTable
+from lakefold_table.versions.versions import format_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat
-    from lakefold_table.storage.base import Storage
 
 
 def branch_location(uri: str, branch: str) -> Location | Invalid:
@@ -55,15 +54,8 @@ def open_branch(
     the table is none of the first, so a table of the first format costs no request more.
     """
     storage = open_canonical(root_of(uri, branch), storage_options)
-    return TableWriter(
-        formats.first,
-        Versions.of(storage, formats.first, is_branch=bool(branch)),
-        root_of(uri, branch),
-        roots=roots,
-        recovery=recovery,
-        storage_options=storage_options,
-        formats=formats,
-    )
+    stored = StoredTable.on(storage, formats.first, storage_options, is_branch=bool(branch))
+    return TableWriter(stored, roots=roots, recovery=recovery, formats=formats)
 
 
 def branch_names(uri: str, storage_options: Mapping[str, str] | None) -> list[str]:
@@ -76,22 +68,7 @@ def located(
     branch: str,
     storage_options: Mapping[str, str] | None = None,
     formats: Formats = BUILT_IN,
-) -> tuple[AnyFormat, Versions]:
-    """Returns a branch's versions, and its format: the first of `formats` if it has no version."""
-    return located_in(open_canonical(root_of(uri, branch), storage_options), formats, is_branch=bool(branch))
-
-
-def located_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
-    """As `located`, for the table whose root is the root of a store."""
-    table_format = format_at(storage, formats)
-    return table_format, Versions.of(storage, table_format, is_branch=is_branch)
-
-
-def versions_of(
-    uri: str,
-    branch: str,
-    storage_options: Mapping[str, str] | None = None,
-    formats: Formats = BUILT_IN,
-) -> Versions:
-    """Returns the versions of a branch of the table at `uri`."""
-    return located(uri, branch, storage_options, formats)[1]
+) -> StoredTable:
+    """Returns a branch as it is stored, in its format: the first of `formats` if it has no version."""
+    storage = open_canonical(root_of(uri, branch), storage_options)
+    return StoredTable.on(storage, format_at(storage, formats), storage_options, is_branch=bool(branch))

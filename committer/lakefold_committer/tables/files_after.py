@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.fold.fold import FoldedTable
-    from lakefold_table.format import AnyFormat, NewFile
+    from lakefold_table.format import NewFile
+    from lakefold_table.versions.stored_table import StoredTable
     from lakefold_table.versions.versions import Versions
 
 LOG = structlog.get_logger("lakefold.committer")
@@ -30,7 +31,7 @@ class FilesAfterWriter:
     def __init__(self) -> None:
         self._kept: object = None
 
-    def write(self, table_format: AnyFormat, versions: Versions, table: FoldedTable) -> None:
+    def write(self, stored: StoredTable, table: FoldedTable) -> None:
         """Stores the files of the version that was published last.
 
         An error is logged, and changes nothing else. Only the last file may replace an older one. It names
@@ -41,18 +42,18 @@ class FilesAfterWriter:
         if table.state is None:
             return
         try:
-            after = table_format.files_after(table.state, self._kept)
-            if not after.files or not _store(versions, after.files, table.version):
+            after = stored.format.files_after(table.state, self._kept)
+            if not after.files or not _store(stored.versions, after.files, table.version):
                 return
             self._kept = after.kept
-            is_missing = bool(after.relies_on) and versions.storage.size(after.relies_on) is None
-            if is_missing and versions.is_unchanged(table.version):
+            is_missing = bool(after.relies_on) and stored.storage.size(after.relies_on) is None
+            if is_missing and stored.versions.is_unchanged(table.version):
                 self._kept = None
-                versions.storage.delete(after.relying)
-                stored = {file.path for file in after.files[:-1]}
-                again = table_format.files_after(table.state, None).files
-                left = [file for file in again if file.may_exist or file.path not in stored]
-                _store(versions, left, table.version)
+                stored.storage.delete(after.relying)
+                put = {file.path for file in after.files[:-1]}
+                again = stored.format.files_after(table.state, None).files
+                left = [file for file in again if file.may_exist or file.path not in put]
+                _store(stored.versions, left, table.version)
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - the version is published, whatever its checkpoint lacks

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.recover_marks import recover_marks
-from lakefold_committer.recovery.stored_versions import own_head, read_state, read_summary
 from lakefold_committer.tables.previews import NOTHING, Previews
 from lakefold_table.branch_names import MAIN, branch_root, root_of
 from lakefold_table.errors import (
@@ -26,14 +25,13 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.roots import above, below, folder_and_name
-from lakefold_table.storage import open_canonical, open_storage
+from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.version_mark import mark_of, mark_of_head
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.version_removals import VersionRemovals
-from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import Position
     from lakefold_table.tag_proposal import TagChange
+    from lakefold_table.versions.stored_table import StoredTable
 
 UP: Final = ".."
 
@@ -64,32 +63,28 @@ class SizeCheck(Enum):
 class Prefetcher:
     """Reads what a fold needs: files of the table, and files of tables below `roots` (None: of any table).
 
-    `options`: how other tables are reached, as pylance's storage options. `previews`: what counts as stored.
+    `previews`: what counts as stored.
     """
 
     def __init__(
         self,
-        table_format: AnyFormat,
-        versions: Versions,
+        stored: StoredTable,
         roots: Sequence[str] | None = None,
         *,
         size_check: SizeCheck = SizeCheck.ALL,
-        options: Mapping[str, str] | None = None,
         formats: Iterable[AnyFormat] | None = None,
         previews: Previews = NOTHING,
     ) -> None:
-        self._format = table_format
-        self._formats = (table_format,) if formats is None else tuple(formats)
-        self._versions = versions
+        self._stored = stored
+        self._formats = (stored.format,) if formats is None else tuple(formats)
         self._roots = roots
         self._size_check = size_check
-        self._options = options
         self._unwritten: dict[str, bytes] = {}
         self._unpublished: set[int] = set()
         self._tags: dict[str, TagChange] = {}
         self._previews = previews
-        self._gets = versions.storage if isinstance(versions.storage, GetsTogether) else None
-        self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
+        self._gets = stored.storage if isinstance(stored.storage, GetsTogether) else None
+        self._syncs = stored.storage if isinstance(stored.storage, SyncsOthers) else None
 
     def sync(self, paths: Collection[str]) -> None:
         """Makes the files of the table that proposals name durable, as far as they exist.
@@ -134,7 +129,7 @@ class Prefetcher:
             paths = unknown_sizes if self._size_check is SizeCheck.UNKNOWN else ()
         if not paths:
             return {}
-        return stored_sizes(self._versions.storage, paths)
+        return stored_sizes(self._stored.storage, paths)
 
     def restored(self, files: Mapping[str, int]) -> Mapping[str, int | None]:
         """Returns the sizes of files that come back, each with its version, None if it is gone.
@@ -143,8 +138,8 @@ class Prefetcher:
         """
         if not files or self._size_check is SizeCheck.NONE:
             return {}
-        going = max(VersionRemovals(self._versions.storage).begun(""), default=-1)
-        sizes = stored_sizes(self._versions.storage, files)
+        going = max(VersionRemovals(self._stored.storage).begun(""), default=-1)
+        sizes = stored_sizes(self._stored.storage, files)
         return {path: sizes[path] if version > going else None for path, version in files.items()}
 
     def listed(self, portions: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
@@ -189,26 +184,25 @@ class Prefetcher:
 
     def schemas(self, numbers: Collection[int]) -> Mapping[int, object]:
         """Returns the schema of each older version, None if it is gone or damaged."""
-        states = {number: self._state(self._versions, number) for number in numbers}
+        states = {number: self._state(self._stored, number) for number in numbers}
         return {number: None if state is None else state.schema for number, state in states.items()}
 
     def states(self, numbers: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], State | None]:
         """Returns versions of this table or of others, None if one is gone, damaged or may not be read."""
         states: dict[tuple[str, int], State | None] = {}
         for root, number in numbers:
-            versions = self._versions if not root else self._versions_of(root)
-            state = None if versions is None else self._state(versions, number)
-            expires = versions is not None and state is not None and self._expires(versions, state)
+            stored = self._stored if not root else self._other(root)
+            state = None if stored is None else self._state(stored, number)
+            expires = stored is not None and state is not None and self._expires(stored, state)
             states[root, number] = None if expires else state
         return states
 
-    def _expires(self, versions: Versions, state: State) -> bool:
+    def _expires(self, stored: StoredTable, state: State) -> bool:
         """Returns whether a clean-up removes a version."""
-        if self._format.refs is None or self._size_check is SizeCheck.NONE:
+        if stored.format.refs is None or self._size_check is SizeCheck.NONE:
             return False
-        uri = versions.storage.uri
-        main = above(uri, branch_root(state.branch))
-        storage = versions.storage if main == uri else self._storage(main)
+        main = above(stored.uri, branch_root(state.branch))
+        storage = stored.storage if main == stored.uri else self._storage(main)
         return storage is not None and state.version in VersionRemovals(storage).begun(state.branch)
 
     def deleted(self, states: Mapping[tuple[str, int], State | None]) -> Mapping[str, Position]:
@@ -221,8 +215,8 @@ class Prefetcher:
     @property
     def is_stored(self) -> bool:
         """Whether a version of the table is stored: not if a dry run has created it."""
-        first = self._versions.first
-        return self._previews.stored(self._versions.storage.uri, first) >= first
+        first = self._stored.versions.first
+        return self._previews.stored(self._stored.uri, first) >= first
 
     def outside(self, bases: Collection[str]) -> Collection[str]:
         """Returns the bases that are not below the roots.
@@ -250,16 +244,16 @@ class Prefetcher:
         """
         if self._size_check is SizeCheck.NONE:
             return {}
-        stored_at = self._versions.storage.stored_at
+        stored_at = self._stored.storage.stored_at
         now = time.time_ns() // 1000
         return {path: stored_at(path) or now for path in paths}
 
     def tags(self, proposed: Sequence[Tag]) -> KnownTags:
         """Returns the tags and versions that these proposals name, as far as they exist."""
-        files = self._format.refs
+        files = self._stored.format.refs
         if not proposed or files is None or self._size_check is SizeCheck.NONE:
             return NO_TAGS
-        refs = Refs(self._versions.storage)
+        refs = Refs(self._stored.storage)
         sound = [tag for tag in proposed if name_fault(files, tag) is None]
         targets = {target_of(tag) for tag in sound if not tag.delete}
         named: dict[str, TagTarget | None] = {}
@@ -267,8 +261,8 @@ class Prefetcher:
             # If the store refuses the path for good, that is the answer: no message may stop a committer.
             with suppress(LocationError):
                 named[name] = self._tag(refs, name)
-        main = self._versions.storage.uri
-        removals = VersionRemovals(self._versions.storage)
+        main = self._stored.uri
+        removals = VersionRemovals(self._stored.storage)
         begun = {branch: removals.begun(branch) for branch in {target.branch for target in targets}}
         versions = {
             target: self._mark(main, target)
@@ -285,7 +279,7 @@ class Prefetcher:
         """
         if self._size_check is SizeCheck.NONE:
             return ()
-        uri = self._versions.storage.uri
+        uri = self._stored.uri
         main = above(uri, branch_root(branch))
         storage = None if main == uri else self._storage(main)
         try:
@@ -301,19 +295,19 @@ class Prefetcher:
         deleted: dict[str, Position] = {}
         for key, root in roots.items():
             with suppress(DamagedError, InvalidError, NotATableError, StopError):
-                versions = self._versions_of(root)
-                marks = None if versions is None else self._newest_marks(versions)
+                stored = self._other(root)
+                marks = None if stored is None else self._newest_marks(stored)
                 if marks is not None and marks.deleted_by is not None:
                     deleted[key] = marks.deleted_by
         return deleted
 
-    def _newest_marks(self, versions: Versions) -> Marks | None:
-        unwritten = self._previews.marks(versions.storage.uri)
-        newest = self._state(versions, versions.latest()) if unwritten is None else None
+    def _newest_marks(self, stored: StoredTable) -> Marks | None:
+        unwritten = self._previews.marks(stored.uri)
+        newest = self._state(stored, stored.versions.latest()) if unwritten is None else None
         if newest is None:
             return unwritten
         # A version of another client may carry the marks of the branch that it cloned.
-        return recover_marks(self._format, versions, newest, versions.storage.uri).marks
+        return recover_marks(stored, newest).marks
 
     def _tag(self, refs: Refs, name: str) -> TagTarget | None:
         unwritten = self._tags.get(name)
@@ -330,7 +324,7 @@ class Prefetcher:
     def _has_version(self, refs: Refs, target: TagTarget) -> bool:
         if not target.branch and target.version in self._unpublished:
             return True
-        if self._previews.state(root_of(self._versions.storage.uri, target.branch), target.version):
+        if self._previews.state(root_of(self._stored.uri, target.branch), target.version):
             return True
         try:
             return refs.has_version(target.version, target.branch or MAIN)
@@ -346,8 +340,8 @@ class Prefetcher:
         if self._roots is not None and not is_under(root, self._roots):
             return False
         try:
-            storage = open_canonical(root, self._options)
-            return any(Versions.of(storage, each).has_any() for each in self._formats)
+            other = self._stored.at(root)
+            return any(other.in_format(each).versions.has_any() for each in self._formats)
         except InvalidError:
             return False
 
@@ -357,13 +351,13 @@ class Prefetcher:
         if unwritten is not None:
             return mark_of(unwritten)
         try:
-            versions = self._versions_of(root_of(main, target.branch)) if target.branch else self._versions
-            if versions is None:
+            stored = self._other(root_of(main, target.branch)) if target.branch else self._stored
+            if stored is None:
                 return ""
-            head = own_head(self._format, versions, target.version)
+            head = stored.own_head(target.version)
             if head is not None:
                 return mark_of_head(head)
-            return mark_of(read_summary(self._format, versions, target.version))
+            return mark_of(stored.read_summary(target.version))
         except (VersionExpiredError, DamagedError, NotATableError, InvalidError):
             return ""
 
@@ -378,10 +372,10 @@ class Prefetcher:
         except InvalidError:
             return False
 
-    def _state(self, versions: Versions, number: int) -> State | None:
-        unwritten = self._previews.state(versions.storage.uri, number)
+    def _state(self, stored: StoredTable, number: int) -> State | None:
+        unwritten = self._previews.state(stored.uri, number)
         try:
-            return unwritten or read_state(self._format, versions, number)
+            return unwritten or stored.read_state(number)
         except (VersionExpiredError, DamagedError, NotATableError, InvalidError):
             return None
 
@@ -393,7 +387,7 @@ class Prefetcher:
         unwritten = self._unwritten.get(path)
         if unwritten is not None:
             return unwritten
-        storage: Storage | None = self._versions.storage
+        storage: Storage | None = self._stored.storage
         if "://" in path or path.startswith("/"):
             root, path = folder_and_name(path)
             storage = self._storage(root)
@@ -408,24 +402,24 @@ class Prefetcher:
 
     def _listing(self, folder: str) -> Mapping[str, int]:
         try:
-            listing = self._versions.storage.list(folder)
+            listing = self._stored.storage.list(folder)
             return {file.path.rpartition("/")[2]: file.size for file in listing}
         except LocationError:
             return {}
 
     def _tail(self, path: str, most: int) -> Tail | None:
         try:
-            return self._versions.storage.get_tail(path, most)
+            return self._stored.storage.get_tail(path, most)
         except (LocationError, FileNotFoundError):
             return None
 
-    def _versions_of(self, root: str) -> Versions | None:
-        storage = self._storage(root)
-        return None if storage is None else Versions.of(storage, self._format)
+    def _other(self, root: str) -> StoredTable | None:
+        storage, own = self._storage(root), self._stored
+        return None if storage is None else own.on(storage, own.format, own.options)
 
     def _storage(self, root: str) -> Storage | None:
         try:
-            storage = open_storage(root, self._options)
+            storage = open_storage(root, self._stored.options)
         except InvalidError:
             return None
         return storage if self._roots is None or is_under(storage.uri, self._roots) else None

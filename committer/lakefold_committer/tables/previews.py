@@ -14,8 +14,9 @@ from lakefold_table.versions.refs import RefChanges
 
 if TYPE_CHECKING:
     from lakefold_committer.fold.fold import Folded, FoldedTable
-    from lakefold_table.format import AnyFormat, State
+    from lakefold_table.format import State
     from lakefold_table.marks.marks import Marks
+    from lakefold_table.ref_files import RefFiles
 
 
 class Previews:
@@ -32,8 +33,8 @@ class Previews:
         """Notes which version of a table is stored, before anything is folded on it."""
         self._stored[table.uri] = table.version
 
-    def add(self, table_format: AnyFormat, before: FoldedTable, folded: Folded) -> None:
-        """Adds what was folded on the table `before`."""
+    def add(self, files: RefFiles | None, before: FoldedTable, folded: Folded) -> None:
+        """Adds what was folded on the table `before`. `files`: as of `Format.refs`."""
         after, publication = folded.table, folded.publication
         for tag in folded.tags:
             self._changed(after.uri).tags[tag.name] = "" if tag.target is None else tag.target.branch
@@ -42,10 +43,10 @@ class Previews:
         self._states[after.uri, after.version] = after.state
         self._newest[after.uri] = after.marks
         self._files.update((below(after.uri, file.path), file.data) for file in publication.before)
-        branch, refs = after.state.branch, table_format.refs
-        if before.state is None and branch and refs is not None:
+        branch = after.state.branch
+        if before.state is None and branch and files is not None:
             first = b"".join(publication.buffers)
-            origin = refs.decode_origin(first, below(after.uri, publication.path))
+            origin = files.decode_origin(first, below(after.uri, publication.path))
             main = above(after.uri, branch_root(branch))
             if origin is not None and main != after.uri:
                 self._changed(main).branches[branch] = origin.parent or ""

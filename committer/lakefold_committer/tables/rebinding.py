@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.fold import time_after
 from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import carried_marks, recover_marks
-from lakefold_committer.recovery.stored_versions import read_newest
 from lakefold_committer.tables.late_versions import is_followed, remove_late
 from lakefold_table.errors import NotATableError, RetryError, StopError
-from lakefold_table.format import AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
+from lakefold_table.format import CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding
 from lakefold_table.marks.record import Record, encode_record
@@ -26,10 +25,10 @@ from lakefold_table.values import uuid_of
 from lakefold_table.versions.lost_answers import Published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from lakefold_committer.fold.fold import FoldedTable
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.versions.stored_table import StoredTable
 
 ATTEMPTS = 20
 """How often the version is made again if others publish theirs first."""
@@ -46,14 +45,11 @@ class Moved:
 
 
 def publish_move(
-    table_format: AnyFormat,
-    versions: Versions,
-    uri: str,
+    stored: StoredTable,
     decide: Callable[[FoldedTable], Rebinding],
     *,
     outcomes: str = "",
     unproven: bool = False,
-    storage_options: Mapping[str, str] | None = None,
 ) -> Moved:
     """Publishes the rebinding that `decide` returns for the newest version. `decide` may raise to refuse.
 
@@ -61,27 +57,26 @@ def publish_move(
     the marks can't be verified, those of the newest version are used. Raises `NotATableError` if the table
     does not exist, `StopError` if its marks can't be verified or are newer than this release, `RetryError` if
     the store can't be reached or others always publish first. If the file that was put arrived too late to be
-    a version, it is removed before `StopError` is raised; `storage_options` are used to check whether a tag
-    names it.
+    a version, it is removed before `StopError` is raised, unless a tag names it.
     """
     for _ in range(ATTEMPTS):
-        newest = versions.latest()
-        if newest < versions.first:
-            raise NotATableError("there is no table here", where=uri, hint="name the table's root")
-        table = _opened(table_format, versions, newest, uri, unproven=unproven)
+        newest = stored.versions.latest()
+        if newest < stored.versions.first:
+            raise NotATableError("there is no table here", where=stored.uri, hint="name the table's root")
+        table = _opened(stored, newest, unproven=unproven)
         move = _never_back(decide(table), table.marks)
-        draft = table_format.draft(table.state, Fetched())
+        draft = stored.format.draft(table.state, Fetched())
         marks, state, publication = _version(draft, table, move, outcomes)
-        follows = partial(is_followed, table_format, versions, state)
+        follows = partial(is_followed, stored, state)
         try:
-            published = versions.publish(publication, follows=follows)
+            published = stored.versions.publish(publication, follows=follows)
         except StopError:
-            remove_late(table_format, versions, publication, state, storage_options)
+            remove_late(stored, publication, state)
             raise
         if published is Published.OURS:
-            return Moved(publication.version, marks.table_id, marks.moves[-1], table_format.name)
+            return Moved(publication.version, marks.table_id, marks.moves[-1], stored.format.name)
     raise RetryError(
-        f"other clients published a version first, {ATTEMPTS} times", where=uri, hint="try again"
+        f"other clients published a version first, {ATTEMPTS} times", where=stored.uri, hint="try again"
     )
 
 
@@ -98,13 +93,12 @@ def _never_back(move: Rebinding, marks: Marks) -> Rebinding:
     return replace(move, after=replace(after, offset=max(after.offset, marks.offset_of(after.log))))
 
 
-def _opened(
-    table_format: AnyFormat, versions: Versions, newest: int, uri: str, *, unproven: bool
-) -> FoldedTable:
-    state = read_newest(table_format, versions, newest)
-    table_format.check_writable(state, uri)
+def _opened(stored: StoredTable, newest: int, *, unproven: bool) -> FoldedTable:
+    uri = stored.uri
+    state = stored.read_newest(newest)
+    stored.format.check_writable(state, uri)
     try:
-        table = recover_marks(table_format, versions, state, uri)
+        table = recover_marks(stored, state)
     except StopError:
         if not unproven:
             raise

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import State
     from lakefold_table.storage.base import Storage
     from lakefold_table.tag_proposal import TagChange
+    from lakefold_table.versions.stored_table import StoredTable
 
 LOG = structlog.get_logger("lakefold.committer")
 
@@ -32,15 +33,12 @@ LOG = structlog.get_logger("lakefold.committer")
 class NeededVersions:
     """Keeps clean-ups from versions that a committer tags, restores or branches off.
 
-    `storage`: the store of the branch that it folds. `roots`, `options`: as `TableWriter` has them.
+    `stored`: the branch that it folds. `roots`: as `TableWriter` has them.
     """
 
-    def __init__(
-        self, storage: Storage, roots: Sequence[str] | None, options: Mapping[str, str] | None
-    ) -> None:
-        self._storage = storage
+    def __init__(self, stored: StoredTable, roots: Sequence[str] | None) -> None:
+        self._stored = stored
         self._roots = roots
-        self._options = options
 
     @contextmanager
     def held(
@@ -54,7 +52,7 @@ class NeededVersions:
         Yields False if some of it is gone or is being removed. `states`: the older versions that were read
         for the fold; `restored`: the files that come back. Both as in `Fetched`.
         """
-        uri, after = self._storage.uri, folded.table
+        uri, after = self._stored.uri, folded.table
         main = self._main(after)
         needed = {change.target for change in folded.tags if change.target is not None}
         for (root, version), state in cast("Mapping[tuple[str, int], State | None]", states).items():
@@ -92,14 +90,14 @@ class NeededVersions:
                 VersionRemovals(storage).remove_holds(_branch(table), table.version)
 
     def _main(self, table: FoldedTable) -> str:
-        return above(self._storage.uri, branch_root(_branch(table) or MAIN))
+        return above(self._stored.uri, branch_root(_branch(table) or MAIN))
 
     def _storage_of(self, main: str) -> Storage | None:
         """Returns the store of the main branch, None if that is outside of the roots."""
-        if main == self._storage.uri:
-            return self._storage
+        if main == self._stored.uri:
+            return self._stored.storage
         is_ours = self._roots is None or is_under(main, self._roots)
-        return open_canonical(main, self._options) if is_ours else None
+        return open_canonical(main, self._stored.options) if is_ours else None
 
 
 def _branch(table: FoldedTable) -> str:
@@ -147,13 +145,8 @@ def write_tags_again(storage: Storage, changes: Iterable[TagChange], is_late: Ca
             return
 
 
-def record_branch(
-    storage: Storage,
-    branch: str,
-    roots: Sequence[str] | None,
-    storage_options: Mapping[str, str] | None = None,
-) -> None:
-    """Writes the file that describes a branch, unless it exists. `storage`: the store of the branch itself.
+def record_branch(stored: StoredTable, branch: str, roots: Sequence[str] | None) -> None:
+    """Writes the file that describes a branch, unless it exists. `stored`: the branch itself.
 
     A branch is a table of its own, and exists from its first version on. The file is stored at the root of
     the main branch. Nothing is written if the branch is not stored where its name says (it was copied), or if
@@ -161,11 +154,11 @@ def record_branch(
     warning is logged: the branch's versions don't need it. Raises `RetryError` if the store can't be reached.
     """
     folder = branch_root(branch)
-    main = above(storage.uri, folder)
-    if main == storage.uri or not (roots is None or is_under(main, roots)):
+    main = above(stored.uri, folder)
+    if main == stored.uri or not (roots is None or is_under(main, roots)):
         return
     try:
-        recorded = Refs(open_canonical(main, storage_options)).record_branch(branch)
+        recorded = Refs(open_canonical(main, stored.options)).record_branch(branch)
         why = "its first version doesn't record it"
     except (InvalidError, DamagedError) as error:
         recorded, why = False, str(error)

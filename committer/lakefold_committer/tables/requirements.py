@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import FoldedTable, of_format
 from lakefold_committer.fold.tagging import target_of
-from lakefold_committer.recovery.stored_versions import link_of_summary, own_head, read_summary
 from lakefold_table.branch_deletion import deletes_branch
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
-from lakefold_table.format import AnyFormat, Fetched, Requirements, VersionHead, VersionSummary
+from lakefold_table.format import Fetched, Requirements, VersionHead, VersionSummary
 from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import is_whole
 from lakefold_table.tag_proposal import tags_of
-from lakefold_table.versions.succession import Link, Succession, succession
+from lakefold_table.versions.succession import Link, Succession, link_of_summary, succession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,15 +23,14 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry, Result
     from lakefold_table.position import LogId
     from lakefold_table.tag_proposal import KnownTags
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.versions.stored_table import StoredTable
 
 ABSENT = -1
 """The size of a listed file that doesn't exist (`Fetched`)."""
 
 
 def fetch(
-    table_format: AnyFormat,
-    versions: Versions,
+    stored: StoredTable,
     prefetcher: Prefetcher,
     table: FoldedTable,
     group: Sequence[Entry],
@@ -42,30 +40,30 @@ def fetch(
     branch = "" if table.state is None or not any(map(deletes_branch, group)) else table.state.branch
     needed_by = prefetcher.needed_by(branch) if branch else ()
     tags = prefetcher.tags(proposed)
-    group = of_format(table_format, group)
-    needs = table_format.requirements(table.state, group)
+    group = of_format(stored.format, group)
+    needs = stored.format.requirements(table.state, group)
     if needs.operations_since is not None and prefetcher.is_stored:
-        table = with_history(table_format, versions, table, needs.operations_since)
-        needs = table_format.requirements(table.state, group)
+        table = with_history(stored, table, needs.operations_since)
+        needs = stored.format.requirements(table.state, group)
     fetched = _fetched(prefetcher, needs)
     if table.state is not None and (_lacks_anything(fetched) or _lacks_named(proposed, tags)):
         # A store that isn't mounted lacks all files. It may be mounted again, so missing files don't count.
         if prefetcher.is_stored:
-            versions.check_any_exists(table.state.version)
+            stored.versions.check_any_exists(table.state.version)
         # The needs are computed again, since files that are listed in portions are read only once.
-        fetched = _fetched(prefetcher, table_format.requirements(table.state, group))
+        fetched = _fetched(prefetcher, stored.format.requirements(table.state, group))
         tags = prefetcher.tags(proposed)
     return table, replace(fetched, tags=tags, needed_by=needed_by)
 
 
-def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:
+def with_history(stored: StoredTable, table: FoldedTable, since: int) -> FoldedTable:
     """Returns the table with summaries of its versions after `since`, back to the first that is gone."""
     if table.state is None:
         return table
     start = table.state.history_start
-    following = _summary(table_format, versions, start + 1) if start < table.version else None
-    older = _summaries(table_format, versions, start, since, following)
-    return replace(table, state=table_format.with_history(table.state, older))
+    following = _summary(stored, start + 1) if start < table.version else None
+    older = _summaries(stored, start, since, following)
+    return replace(table, state=stored.format.with_history(table.state, older))
 
 
 def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
@@ -110,9 +108,7 @@ def _lacks_named(proposed: Sequence[Tag], known: KnownTags) -> bool:
     )
 
 
-def answers_before(
-    table_format: AnyFormat, versions: Versions, newest: int, log: LogId, offsets: Sequence[int]
-) -> dict[int, Result]:
+def answers_before(stored: StoredTable, newest: int, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
     """Returns the answers to the entries at these offsets of a log, as the versions record them.
 
     The versions are read from `newest`, which exists, backwards. Reading ends at the first version that was
@@ -121,20 +117,20 @@ def answers_before(
     """
     missing, results = set(offsets), dict[int, "Result"]()
     made: VersionHead | None = None
-    for version in range(newest, versions.first - 1, -1):
+    for version in range(newest, stored.versions.first - 1, -1):
         following = made
         try:
-            made = own_head(table_format, versions, version)
+            made = stored.own_head(version)
         except VersionExpiredError:
             break
         except NotATableError as error:
-            raise versions.all_missing() from error
-        record = None if made is None else decode_record(made.properties, versions.storage.uri)
+            raise stored.versions.all_missing() from error
+        record = None if made is None else decode_record(made.properties, stored.uri)
         if made is None or record is None or record.log != log or record.last_offset < record.first_offset:
             continue
         recorded = ((offset, record.answer(offset)) for offset in missing)
         answers = {offset: answer for offset, answer in recorded if answer is not None}
-        if answers and version < newest and _arrived_late(table_format, versions, made, following, version):
+        if answers and version < newest and _arrived_late(stored, made, following, version):
             break
         results.update(answers)
         missing -= results.keys()
@@ -144,8 +140,7 @@ def answers_before(
 
 
 def _arrived_late(
-    table_format: AnyFormat,
-    versions: Versions,
+    stored: StoredTable,
     made: VersionHead,
     following: VersionHead | None,
     version: int,
@@ -158,12 +153,12 @@ def _arrived_late(
         parent = following.properties.get(PARENT, "")
         return succession(Link(made.uuid), Link(parent=parent, is_own=True)) is Succession.APART
     numbers = (version, version + 1)
-    before, after = (link_of_summary(read_summary(table_format, versions, number)) for number in numbers)
+    before, after = (link_of_summary(stored.read_summary(number)) for number in numbers)
     return succession(before, after) is Succession.APART
 
 
 def _summaries(
-    table_format: AnyFormat, versions: Versions, newest: int, since: int, following: VersionSummary | None
+    stored: StoredTable, newest: int, since: int, following: VersionSummary | None
 ) -> Iterator[VersionSummary]:
     """Yields what the versions up to `newest` and after `since` did, newest first, until one is gone.
 
@@ -173,7 +168,7 @@ def _summaries(
     version is refused then, and the table is folded on.
     """
     for version in range(newest, since, -1):
-        summary = _summary(table_format, versions, version)
+        summary = _summary(stored, version)
         if summary is None:
             return
         if following is not None:
@@ -184,11 +179,11 @@ def _summaries(
         following = summary
 
 
-def _summary(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary | None:
+def _summary(stored: StoredTable, version: int) -> VersionSummary | None:
     """Returns what a version did, None if it is gone or its file is damaged."""
     try:
-        return read_summary(table_format, versions, version)
+        return stored.read_summary(version)
     except (VersionExpiredError, DamagedError):
         return None
     except NotATableError as error:
-        raise versions.all_missing() from error
+        raise stored.versions.all_missing() from error

@@ -19,7 +19,6 @@ from lakefold_committer.fold.fold import Folded, FoldedTable, FoldInputs, fold
 from lakefold_committer.recovery.missing_table import answerable, check_absent, is_dropped
 from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
-from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.absent_removals import AbsentRemovals, absent_removals
 from lakefold_committer.tables.files_after import FilesAfterWriter
@@ -37,6 +36,7 @@ from lakefold_table.errors import (
     RetryError,
     StopError,
 )
+from lakefold_table.marks.marks import own_marks
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.versions.lost_answers import Published
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
-    from lakefold_table.versions.versions import Versions
+    from lakefold_table.versions.stored_table import StoredTable
 
 LOG = structlog.get_logger("lakefold.committer")
 BEHIND = (WriterState.BEHIND, WriterState.BEHIND_AS_OWNER)
@@ -94,34 +94,29 @@ class TableWriter:
     put, all that was prepared since is worthless: call `fall_back`, and prepare it again. `fold` does both.
 
     `check_sizes`: whether the size of each new file is checked (None: if that is cheap). `roots`: the folders
-    that may hold other tables which entries name (None: any), and `storage_options` how these are reached.
+    that may hold other tables which entries name (None: any).
     `recovery`: what the marks are checked against. `formats`: those that a new table may get (None: this).
     """
 
     def __init__(
         self,
-        table_format: AnyFormat,
-        versions: Versions,
-        uri: str,
+        stored: StoredTable,
         *,
         check_sizes: bool | None = None,
         roots: Sequence[str] | None = None,
         recovery: RecoveryContext | None = None,
-        storage_options: Mapping[str, str] | None = None,
         formats: Formats | None = None,
     ) -> None:
-        self._format = table_format
+        self._stored = stored
         self._formats = formats
-        self._versions = versions
-        checks_all = versions.storage.cheap_size if check_sizes is None else check_sizes
+        checks_all = stored.storage.cheap_size if check_sizes is None else check_sizes
         self._size_check = SizeCheck.ALL if checks_all else SizeCheck.UNKNOWN
         self._roots = roots
-        self._options = storage_options
         self._previews = NOTHING
         self._prefetcher = self._new_prefetcher()
         self._recovery = recovery
-        self._confirmed = self._opened(uri)
-        self._check_owner(self._confirmed.marks, uri)
+        self._confirmed = self._opened()
+        self._check_owner(self._confirmed.marks, stored.uri)
         self._epoch = self._confirmed.marks.epoch + 1
         self._state = WRITER.machine()
         # The table with all that was prepared: the next group is folded on it.
@@ -130,7 +125,7 @@ class TableWriter:
         self._reported_below = 0
         self._is_branch_recorded = False
         self._files_after = FilesAfterWriter()
-        self._needs = NeededVersions(versions.storage, roots, storage_options)
+        self._needs = NeededVersions(stored, roots)
         self.late_versions_removed = 0
         self.absent_removals: list[AbsentRemovals] = []
 
@@ -220,26 +215,26 @@ class TableWriter:
             at = prepared.group[0].position
             # A table of another log was read again since, which is enough: its owner may always be quicker.
             is_read = self._reopened_at == at and misplaced(after.marks, at) is not None
-            return is_read or (write_tags(self._versions.storage, tags, is_late) and not is_late())
+            return is_read or (write_tags(self._stored.storage, tags, is_late) and not is_late())
         if _has_invalid(prepared.folded.outcomes):
             # An entry may be invalid because versions are missing here that its writer has read.
-            self._versions.doubt()
+            self._stored.versions.doubt()
         self._prefetcher.sync(prepared.files)
         # The version covers the tags' positions, so they are changed first; if it exists, they were.
         is_taken = partial(self._is_published, publication.version, prepared.folded.outcomes)
         if tags and not is_taken():
             if sure is not None:
                 sure()
-            if not write_tags(self._versions.storage, tags, is_taken):
+            if not write_tags(self._stored.storage, tags, is_taken):
                 return False
         is_first = self._state.state is WriterState.ANNOUNCING
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
         if is_first:
-            write_tags_again(self._versions.storage, tags, is_late)
+            write_tags_again(self._stored.storage, tags, is_late)
             self._needs.remove_ended(after)
         self._record_branch(after)
-        self._files_after.write(self._format, self._versions, after)
+        self._files_after.write(self._stored, after)
         return True
 
     def confirm(self, prepared: Prepared) -> GroupResult:
@@ -276,21 +271,21 @@ class TableWriter:
             self._prefetcher = self._new_prefetcher()
         self._state.send(WriterEvent.PREVIEWED)
         prepared = self.prepare(group)
-        previews.add(self._format, self._confirmed, prepared.folded)
+        previews.add(self._stored.format.refs, self._confirmed, prepared.folded)
         self._confirmed = prepared.folded.table
         return prepared.step
 
-    def _opened(self, uri: str) -> FoldedTable:
+    def _opened(self) -> FoldedTable:
         """Returns the table as it is stored now.
 
         Raises `StopError` if there was a table, and something else is stored there.
         """
         try:
-            return open_table(self._format, self._versions, uri, self._recovery)
+            return open_table(self._stored, self._recovery)
         except LocationError as error:
             if isinstance(error, NotATableError) and self._take_stored_format():
-                return open_table(self._format, self._versions, uri, self._recovery)
-            check_absent(self._format, uri, "", self._recovery, self._options, problem=error.message)
+                return open_table(self._stored, self._recovery)
+            check_absent(self._stored, "", self._recovery, problem=error.message)
             raise
 
     def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Fetched]:
@@ -300,11 +295,11 @@ class TableWriter:
             group = self._answerable(group)
         elif group[0].fault is not None and self._confirmed.state is not None and self._previews is NOTHING:
             # The file of a claim is missing. That counts only if the store has the table's other files.
-            self._versions.check_any_exists(self._confirmed.version)
+            self._stored.versions.check_any_exists(self._confirmed.version)
         log = group[0].position.log
         accept = None if self._recovery is None else self._recovery.accept
         check_log(self._ahead.marks, group[0].position, self._ahead.uri, accept)
-        self._ahead, fetched = fetch(self._format, self._versions, self._prefetcher, self._ahead, group)
+        self._ahead, fetched = fetch(self._stored, self._prefetcher, self._ahead, group)
         covered = self._ahead.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
         inputs = FoldInputs(
@@ -316,7 +311,7 @@ class TableWriter:
             clock_us=time.time_ns() // 1000,
             last=self._last_committed(group[0]),
         )
-        return fold(self._format, self._ahead, group, fetched, inputs), fetched
+        return fold(self._stored.format, self._ahead, group, fetched, inputs), fetched
 
     def _last_committed(self, entry: Entry) -> Position | None:
         """Returns the last position that was committed to the entry's branch, if that no longer exists."""
@@ -331,11 +326,12 @@ class TableWriter:
 
         Raises `NotATableError` if data files of another format may be at the root.
         """
-        if self._formats is None or entry.proposal is None or entry.proposal.format == self._format.name:
+        own = self._stored.format
+        if self._formats is None or entry.proposal is None or entry.proposal.format == own.name:
             return
         table_format = self._formats.of_entry(entry)
-        if self._format.is_data_name is not None:
-            self._versions.in_format(table_format).latest()
+        if own.is_data_name is not None:
+            self._stored.in_format(table_format).versions.latest()
         self._use(table_format)
 
     def _take_stored_format(self) -> bool:
@@ -344,24 +340,22 @@ class TableWriter:
         Returns whether it has taken one.
         """
         for table_format in self._formats or ():
-            versions = self._versions.in_format(table_format)
-            if table_format.name != self._format.name and (versions.has_any() or versions.may_begin()):
+            versions = self._stored.in_format(table_format).versions
+            is_other = table_format.name != self._stored.format.name
+            if is_other and (versions.has_any() or versions.may_begin()):
                 self._use(table_format)
                 return True
         return False
 
     def _use(self, table_format: AnyFormat) -> None:
-        self._format = table_format
-        self._versions = self._versions.in_format(self._format)
+        self._stored = self._stored.in_format(table_format)
         self._prefetcher = self._new_prefetcher()
 
     def _new_prefetcher(self) -> Prefetcher:
         return Prefetcher(
-            self._format,
-            self._versions,
+            self._stored,
             self._roots,
             size_check=self._size_check,
-            options=self._options,
             formats=self._formats,
             previews=self._previews,
         )
@@ -372,7 +366,7 @@ class TableWriter:
         If this raises, the table is opened again before the next group is folded.
         """
         try:
-            return answerable(self._format, self._ahead.uri, group, self._recovery, self._options)
+            return answerable(self._stored, group, self._recovery)
         except BaseException:
             self._state.send(WriterEvent.ABSENCE_DOUBTED)
             raise
@@ -384,7 +378,7 @@ class TableWriter:
         """
         branch = "" if table.state is None else table.state.branch
         if branch and not self._is_branch_recorded:
-            record_branch(self._versions.storage, branch, self._roots, self._options)
+            record_branch(self._stored, branch, self._roots)
             self._is_branch_recorded = True
 
     @property
@@ -417,17 +411,17 @@ class TableWriter:
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
         newest = self._previews.stored(self._confirmed.uri, self._confirmed.marks.version)
-        return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
+        return answers_before(self._stored, newest, log, offsets) if offsets else {}
 
     def _publish(
         self, publication: Publication, after: FoldedTable, sure: Callable[[], None] | None
     ) -> Published:
-        follows = partial(is_followed, self._format, self._versions, after.state)
+        follows = partial(is_followed, self._stored, after.state)
         for _ in range(UNKNOWN_PUTS):
             try:
-                published = self._versions.publish(publication, sure, follows)
+                published = self._stored.versions.publish(publication, sure, follows)
             except StopError:
-                removed = remove_late(self._format, self._versions, publication, after.state, self._options)
+                removed = remove_late(self._stored, publication, after.state)
                 self.late_versions_removed += removed
                 raise
             if published is not Published.UNKNOWN:
@@ -444,7 +438,7 @@ class TableWriter:
         except RetryError as error:
             if self._previews is not NOTHING or self._confirmed.state is None:
                 raise
-            if not is_dropped(self._format, self._versions, self._confirmed, self._options):
+            if not is_dropped(self._stored, self._confirmed):
                 raise
             message, hint = "the table was dropped", "the table that is stored there now is opened"
             raise StopError(message, where=self._confirmed.uri, hint=hint) from error
@@ -452,7 +446,7 @@ class TableWriter:
     def _is_next_published(self, table: FoldedTable, outcomes: Sequence[Outcome]) -> bool:
         """Returns whether another client has published a version after this one."""
         if table.state is None:
-            return self._versions.latest() >= self._versions.first
+            return self._stored.versions.latest() >= self._stored.versions.first
         return self._is_published(table.version + 1, outcomes)
 
     def _is_published(self, version: int, outcomes: Sequence[Outcome]) -> bool:
@@ -460,11 +454,11 @@ class TableWriter:
 
         Raises `StopError` if others have published more and removed it.
         """
-        if not self._versions.storage.cheap_size or _has_invalid(outcomes):
+        if not self._stored.storage.cheap_size or _has_invalid(outcomes):
             # Others may have published more, and removed the next version: then this one refuses nothing.
-            self._versions.doubt()
-        self._versions.check_newest(version - 1)
-        return self._versions.exists(version)
+            self._stored.versions.doubt()
+        self._stored.versions.check_newest(version - 1)
+        return self._stored.versions.exists(version)
 
     def _catch_up(self, at: Position) -> None:
         """Reads the versions that others published after the last confirmed version."""
@@ -473,7 +467,7 @@ class TableWriter:
             if table.state is None or misplaced(table.marks, at) is not None:
                 table = self._reopened(table, at)
             else:
-                while self._versions.exists(table.version + 1):
+                while self._stored.versions.exists(table.version + 1):
                     table = self._taken_in(table, at)
         except FencedError:
             self._state.send(WriterEvent.FENCED)
@@ -485,7 +479,7 @@ class TableWriter:
         """Returns the table as it is stored now: it may have been bound to this log meanwhile."""
         pending = table.pending
         # The epoch of another log's committer has no meaning in this log.
-        table = self._opened(table.uri)
+        table = self._opened()
         self._check_owner(table.marks, table.uri)
         table = _without_recorded(replace(table, pending=pending))
         self._raise_epoch(table.marks)
@@ -499,14 +493,15 @@ class TableWriter:
 
     def _taken_in(self, table: FoldedTable, at: Position) -> FoldedTable:
         """Returns the table after the next version, which another client has published."""
-        version = table.version + 1
-        state = read_newest(self._format, self._versions, version, table.state)
+        own, version = self._stored.format, table.version + 1
+        state = self._stored.read_newest(version, table.state)
         if table.state is not None:
             check_follows(table.state, state, table.uri)
         if not is_own(state.properties, version):
-            self._format.check_writable(state, table.uri)
-            followed = self._format.follow_foreign(table.state, state) if table.state is not None else state
-            absent = self._format.absent_removals(table.state, state) if table.state is not None else ()
+            own.check_writable(state, table.uri)
+            before = table.state
+            followed = state if before is None else own.follow_foreign(before, state)
+            absent = () if before is None else own.absent_removals(before, state)
             self.absent_removals += absent_removals(table.uri, version, absent)
             return replace(table, state=followed, marks=after_foreign(table.marks, state))
         marks = own_marks(state, table.uri)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.fragments import Fragments
 
 
-class StoredTable(Protocol):
+class StoredVersion(Protocol):
     """A version of a table: its manifest without fragments, and these."""
 
     @property

@@ -27,6 +27,8 @@ from lakefold_table.values import uuid_form
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakefold_table.format import State
+
 PREFIX = "lakefold."
 TABLE_ID = "lakefold.table-id"
 MARK = "lakefold.mark"
@@ -283,6 +285,18 @@ def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
             where=where,
             hint=f"restore the keys that begin with {PREFIX} from an older version",
         ) from error
+
+
+def own_marks(state: State, uri: str) -> Marks:
+    """Returns the marks of a version that a committer made. Raises `DamagedError` if it has none."""
+    marks = decode_marks(state.metadata, uri)
+    if marks is None or marks.version != state.version:
+        raise DamagedError(
+            f"version {state.version} was made by a committer, but has no marks of its own",
+            where=uri,
+            hint="its file was changed: restore it",
+        )
+    return marks
 
 
 def app_mark_in(metadata: Mapping[str, str], app_id: str) -> AppMark | None:

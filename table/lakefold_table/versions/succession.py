@@ -16,8 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from lakefold_table.marks.marks import PREFIX
+from lakefold_table.marks.record import PARENT, is_own
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lakefold_table.format import State, VersionSummary
 
 
 class Succession(Enum):
@@ -43,6 +48,30 @@ class Link:
     marks: Mapping[str, str] | None = None
     is_own: bool = False
     keeps_marks: bool = False
+
+
+def link_of(state: State) -> Link:
+    """Returns what a version records of itself and of the version that it was made from."""
+    made_here = is_own(state.properties, state.version)
+    return Link(
+        uuid=state.uuid,
+        parent=state.properties.get(PARENT, "") if made_here else "",
+        marks={key: value for key, value in state.metadata.items() if key.startswith(PREFIX)},
+        is_own=made_here,
+        keeps_marks=state.keeps_metadata,
+    )
+
+
+def link_of_summary(summary: VersionSummary) -> Link:
+    """Returns what `link_of` returns, with a digest of the marks. Compare it only with that of a summary."""
+    made_here = is_own(summary.properties, summary.version)
+    return Link(
+        uuid=summary.uuid,
+        parent=summary.properties.get(PARENT, "") if made_here else "",
+        marks={PREFIX: summary.marks} if summary.marks else {},
+        is_own=made_here,
+        keeps_marks=summary.keeps_metadata,
+    )
 
 
 def succession(before: Link, after: Link) -> Succession:

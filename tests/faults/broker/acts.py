@@ -19,8 +19,7 @@ from lance.fragment import write_fragments
 import lakefold
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
-from lakefold_committer.recovery.stored_versions import read_state
-from lakefold_committer.tables.branches import located_in
+from lakefold_committer.tables.branches import located
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.codec.envelope import encode
@@ -28,9 +27,7 @@ from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import FencedError, LakefoldError, StopError
-from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.record import decode_record
-from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from tests.delta_logs.actions import LISTED, data_file, metadata, text
 from tests.integration.own_log import OwnLog
@@ -208,10 +205,10 @@ class Scene:
         """Each version says what was answered of it."""
         for outcome in outcomes:
             if isinstance(outcome.result, Committed):
-                table_format, versions = located_in(open_storage(outcome.table), BUILT_IN)
+                stored = located(outcome.table, "")
                 number = outcome.result.version
-                state = read_state(table_format, versions, number)
-                record = decode_record(state.properties, versions.storage.uri)
+                state = stored.read_state(number)
+                record = decode_record(state.properties, stored.uri)
                 assert record is not None
                 assert record.committed[outcome.position.offset] == outcome.result
 

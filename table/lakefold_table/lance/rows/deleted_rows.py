@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
-    from lakefold_table.lance.table_view import StoredTable, TableView
+    from lakefold_table.lance.table_view import StoredVersion, TableView
 
 CONTAINER_ROWS, CONTAINER_BYTES = 2**16, 2**13 + 64
 ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
@@ -27,7 +27,7 @@ ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
 
 
 def needs_of(
-    state: StoredTable | None, updated: Sequence[DataFragment], removed: Collection[int], *, all_rows: bool
+    state: StoredVersion | None, updated: Sequence[DataFragment], removed: Collection[int], *, all_rows: bool
 ) -> Requirements:
     """Returns the requirements: the proposed deletion files and those of the same fragments in the table.
 

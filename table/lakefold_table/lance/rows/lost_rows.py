@@ -23,7 +23,7 @@ from lakefold_table.lance.schemas.columns import some
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.lance.table_view import StoredTable, TableView
+    from lakefold_table.lance.table_view import StoredVersion, TableView
 
 Group = Transaction.Rewrite.RewriteGroup
 
@@ -40,7 +40,7 @@ class MarkedGroups:
     emptied: Mapping[int, Mapping[int, int]]
 
 
-def needs_of_stated(state: StoredTable, stated: Iterable[DataFragment]) -> Requirements:
+def needs_of_stated(state: StoredVersion, stated: Iterable[DataFragment]) -> Requirements:
     """Returns the deletion files that a Rewrite read, and the present ones of the same fragments.
 
     Only those of fragments that have another deletion file now.
