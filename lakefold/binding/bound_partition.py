@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefold_committer.fold.fold import FoldedTable
+    from lakefold_table.versions.table_address import TableAddress
 
 
-def bound_partition(uri: str, storage_options: Mapping[str, str]) -> int | None:
+def bound_partition(address: TableAddress) -> int | None:
     """Returns the partition in the table's marks, or None if it is not bound yet or does not exist yet.
 
     Raises `NotATableError`, `DamagedError` or `StopError` if the committer couldn't open the table either.
     """
-    position = committed_table(uri, storage_options).marks.position
+    position = committed_table(address).marks.position
     return None if position is None else position.log.partition
 
 
-def committed_table(uri: str, storage_options: Mapping[str, str], branch: str = "") -> FoldedTable:
+def committed_table(address: TableAddress, branch: str = "") -> FoldedTable:
     """Returns the newest version of a branch with the marks by which a committer would continue.
 
     Raises `NotATableError`, `DamagedError` or `StopError` if a committer couldn't open it.
@@ -27,4 +26,4 @@ def committed_table(uri: str, storage_options: Mapping[str, str], branch: str = 
     from lakefold_committer.recovery.open_table import open_table
     from lakefold_committer.tables.branches import located
 
-    return open_table(located(uri, branch, storage_options))
+    return open_table(located(address, branch))

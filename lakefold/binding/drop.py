@@ -11,10 +11,9 @@ from lakefold.console.output import print_json, print_line
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PreconditionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefold.console.settings import Settings
     from lakefold_table.versions.dropped import Dropped, DroppedBranch
+    from lakefold_table.versions.table_address import TableAddress
 
 
 @verb(
@@ -45,27 +44,27 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     removed.
     """
     from lakefold.binding.drop_table import existing_branches, known_dropped, publish_dropped, remove
-    from lakefold_table.uri import canonical
 
-    uri, options = canonical(table), settings.storage_options
+    address = settings.address_of(table)
+    uri = address.uri
     try:
-        branches = existing_branches(uri, options)
+        branches = existing_branches(address)
     except (NotATableError, DamagedError) as error:
-        note = known_dropped(uri, options)
+        note = known_dropped(address)
         if isinstance(error, DamagedError):
             # A Delta table in a bucket that lacks commits already. On a disk it is another one.
             if note is None or not note.removing or note.aside:
                 raise
         elif note is None or not note.removing:
-            _drop_deleted(settings, uri, error, note, yes=yes, as_json=as_json)
+            _drop_deleted(settings, address, error, note, yes=yes, as_json=as_json)
             return
         branches = note.branches
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
     else:
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
-        branches = publish_dropped(uri, options)
+        branches = publish_dropped(address)
     newest = _version(branches)
-    remove(uri, branches, options, _print_progress)
+    remove(address, branches, _print_progress)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
@@ -73,11 +72,19 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
 
 
 def _drop_deleted(
-    settings: Settings, uri: str, missing: NotATableError, noted: Dropped | None, *, yes: bool, as_json: bool
+    settings: Settings,
+    address: TableAddress,
+    missing: NotATableError,
+    noted: Dropped | None,
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Writes the note of a dropped table for a table that was deleted by other means."""
     from lakefold.binding.drop_table import note, reported_branches
     from lakefold.binding.verbs import cluster_of
+
+    uri = address.uri
 
     try:
         cluster = cluster_of(settings)
@@ -96,23 +103,25 @@ def _drop_deleted(
     newest = _version(branches)
     if not (noted and all(noted.covers(each.branch, at) for each in branches for at in each.positions)):
         _ask(uri, f"whose version {newest:,} was reported, does not exist. It will count as dropped", yes=yes)
-        _check_missing(uri, settings.storage_options)
-        note(uri, branches, settings.storage_options)
+        _check_missing(address)
+        note(address, branches)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
         print_line(f"{uri}: counts as dropped; the last version that was reported is {newest:,}")
 
 
-def _check_missing(uri: str, storage_options: Mapping[str, str]) -> None:
+def _check_missing(address: TableAddress) -> None:
     """Raises `PreconditionError` if the table exists now, as its store may have become reachable again."""
     from lakefold.binding.drop_table import existing_branches
 
     try:
-        existing_branches(uri, storage_options)
+        existing_branches(address)
     except NotATableError:
         return
-    raise PreconditionError("the table exists again", where=uri, hint="run the command again to delete it")
+    raise PreconditionError(
+        "the table exists again", where=address.uri, hint="run the command again to delete it"
+    )
 
 
 def _ask(uri: str, what: str, *, yes: bool) -> None:

@@ -36,8 +36,7 @@ from lakefold_table.errors import (
     RetryError,
 )
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
-from lakefold_table.storage import open_storage
-from lakefold_table.uri import FILE, canonical, local_path, parse_location
+from lakefold_table.uri import canonical, local_path
 from lakefold_table.versions import removal
 from lakefold_table.versions.dropped import (
     INSIDE,
@@ -51,71 +50,71 @@ from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakefold.binding.rebinding import Cluster
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_table.position import LogId, Position
+    from lakefold_table.versions.table_address import TableAddress
 
 _ROUNDS = 20
 """How often the branches are listed again, to drop those that were created meanwhile."""
 
 
-def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
+def existing_branches(address: TableAddress) -> tuple[DroppedBranch, ...]:
     """Returns the table's branches, the main branch last, with the last positions that were folded into each.
 
     Branches that were deleted before are among them. Raises `NotATableError` if the table does not
     exist, `PreconditionError` if a branch is bound to a log, if other tables are stored inside its folder, or
     if a clean-up removes some of its versions.
     """
-    names = branch_names(uri, storage_options)
-    tables = {branch: committed_table(uri, storage_options, branch) for branch in names}
+    tables = {branch: committed_table(address, branch) for branch in branch_names(address)}
     for table in tables.values():
         _check_unbound(table.marks, table.uri)
     if tables[""].state is None:
-        raise NotATableError("no table exists here", where=uri)
-    check_alone(uri, tables, storage_options)
-    _check_no_clean_up(uri, tables, storage_options)
+        raise NotATableError("no table exists here", where=address.uri)
+    check_alone(address, tables)
+    _check_no_clean_up(address, tables)
     existing = tuple(_dropped_branch(table, branch) for branch, table in tables.items())
-    return (*deleted_before(open_storage(uri, storage_options)), *existing)
+    return (*deleted_before(address.open()), *existing)
 
 
-def _check_no_clean_up(uri: str, names: Iterable[str], storage_options: Mapping[str, str]) -> None:
-    removals = VersionRemovals(open_storage(uri, storage_options))
+def _check_no_clean_up(address: TableAddress, names: Iterable[str]) -> None:
+    removals = VersionRemovals(address.open())
     for name in names:
-        removals.check_ended(name, located(uri, name, storage_options).versions.numbers())
+        removals.check_ended(name, located(address, name).versions.numbers())
 
 
-def publish_dropped(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
+def publish_dropped(address: TableAddress) -> tuple[DroppedBranch, ...]:
     """Publishes a version of each branch that says that the table is dropped.
 
     From then on committers refuse proposals for it, and `lakefold adopt` refuses to bind it. Returns the same
     as `existing_branches`. Raises `PreconditionError` if a branch is bound to a log now, and what
     `publish_move` raises. `lakefold adopt --keep` binds the branches again that were dropped before an error.
     """
-    existing_branches(uri, storage_options)
+    existing_branches(address)
     dropped: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
-        missing = [name for name in branch_names(uri, storage_options) if name not in dropped]
+        missing = [name for name in branch_names(address) if name not in dropped]
         if not missing:
             branches = sorted(dropped.items(), key=lambda item: not item[0])
             # A branch may have been removed since the first look. Its note is written before that.
-            deleted = deleted_before(open_storage(uri, storage_options))
+            deleted = deleted_before(address.open())
             return (*deleted, *(branch for _, branch in branches))
         for branch in missing:
-            dropped[branch] = _with_last_version(uri, branch, storage_options)
+            dropped[branch] = _with_last_version(address, branch)
     message = "other clients create branches while the table is dropped"
-    raise RetryError(message, where=uri, hint="run the command again")
+    raise RetryError(message, where=address.uri, hint="run the command again")
 
 
-def _with_last_version(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
+def _with_last_version(address: TableAddress, branch: str) -> DroppedBranch:
     def decide(table: FoldedTable) -> Rebinding:
         _check_unbound(table.marks, table.uri)
         return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
 
-    table = committed_table(uri, storage_options, branch)
+    table = committed_table(address, branch)
     if table.state is not None and not table.marks.dropped:
-        publish_move(located(uri, branch, storage_options), decide)
+        publish_move(located(address, branch), decide)
     return _dropped_branch(table, branch)
 
 
@@ -155,24 +154,23 @@ def reported_branches(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
     )
 
 
-def known_dropped(uri: str, storage_options: Mapping[str, str]) -> Dropped | None:
+def known_dropped(address: TableAddress) -> Dropped | None:
     """Returns the note of an earlier drop at this location, None if it is missing or damaged."""
     try:
-        return read_dropped(uri, storage_options)
+        return read_dropped(address)
     except DamagedError:
         return None
 
 
-def note(uri: str, branches: tuple[DroppedBranch, ...], storage_options: Mapping[str, str]) -> None:
+def note(address: TableAddress, branches: tuple[DroppedBranch, ...]) -> None:
     """Writes the note of a dropped table with these branches, joined with earlier notes."""
-    noted = Dropped(_now_us(), branches).after(known_dropped(uri, storage_options))
-    write_dropped(uri, noted, storage_options)
+    noted = Dropped(_now_us(), branches).after(known_dropped(address))
+    write_dropped(address, noted)
 
 
 def remove(
-    uri: str,
+    address: TableAddress,
     branches: tuple[DroppedBranch, ...],
-    storage_options: Mapping[str, str],
     progress: Callable[[int], None],
 ) -> None:
     """Removes the files of a dropped table and leaves the note. Continues a removal that was interrupted.
@@ -187,72 +185,70 @@ def remove(
     Raises `PreconditionError` if it is another table, if other tables are stored inside its folder, if a
     clean-up removes some of its versions, or if another run has begun.
     """
-    before = known_dropped(uri, storage_options)
+    before = known_dropped(address)
     names = [each.branch for each in branches]
     if before is None or not before.removing:
-        _check_no_clean_up(uri, names, storage_options)
-    if parse_location(uri).scheme == FILE:
-        _remove_folder(uri, branches, before)
+        _check_no_clean_up(address, names)
+    if address.is_local:
+        _remove_folder(address, branches, before)
     else:
-        check_alone(uri, names, storage_options)
-        inside = noted_in_bucket(open_storage(uri, storage_options))
+        check_alone(address, names)
+        inside = noted_in_bucket(address.open())
         run = uuid.uuid4().hex
         removing = Dropped(_now_us(), branches, removing=True, run=run, inside=inside).after(before)
-        write_dropped(uri, removing, storage_options)
+        write_dropped(address, removing)
         begun = before or Dropped(0)
         try:
-            _check_still_dropped(uri, names, storage_options, continues=begun.removing)
+            _check_still_dropped(address, names, continues=begun.removing)
         except LakefoldError:
-            write_dropped(uri, replace(removing, removing=begun.removing, run=begun.run), storage_options)
+            write_dropped(address, replace(removing, removing=begun.removing, run=begun.run))
             raise
-        check = partial(_check_same_run, uri, run, storage_options)
+        check = partial(_check_same_run, address, run)
         for name in (*filter(None, names), ""):
-            remove_branch(located(uri, name, storage_options).versions, check)
-        check_alone(uri, names, storage_options)
-        remove_rest(open_storage(uri, storage_options), progress, INSIDE.__eq__, check)
+            remove_branch(located(address, name).versions, check)
+        check_alone(address, names)
+        remove_rest(address.open(), progress, INSIDE.__eq__, check)
         check()
-    note(uri, branches, storage_options)
+    note(address, branches)
 
 
 @contextmanager
-def removal_stopped(uri: str, storage_options: Mapping[str, str]) -> Iterator[None]:
+def removal_stopped(address: TableAddress) -> Iterator[None]:
     """Has a run of the command that is removing files of a table in a bucket end, so that the table is kept.
 
     The run reads in the note that it may not go on, for which it gets the time. If the block raises an error,
     the command may be run again to continue.
     """
-    if parse_location(uri).scheme == FILE:
+    if address.is_local:
         yield
         return
-    noted = _stopped(uri, storage_options)
+    noted = _stopped(address)
     try:
         if noted is not None:
             Event().wait(2 * removal.CHECKED_S)
         yield
     except BaseException:
         if noted is not None:
-            write_dropped(uri, replace(noted, run=""), storage_options)
+            write_dropped(address, replace(noted, run=""))
         raise
     # It may have begun to remove since, before it could see that the table is kept.
-    _stopped(uri, storage_options)
+    _stopped(address)
 
 
-def _stopped(uri: str, storage_options: Mapping[str, str]) -> Dropped | None:
+def _stopped(address: TableAddress) -> Dropped | None:
     """Writes that no run may go on, if one removes files. Returns what the note said, None if none does."""
-    noted = known_dropped(uri, storage_options)
+    noted = known_dropped(address)
     if noted is None or not noted.removing:
         return None
-    write_dropped(uri, replace(noted, removing=False, run=""), storage_options)
+    write_dropped(address, replace(noted, removing=False, run=""))
     return noted
 
 
-def _check_still_dropped(
-    uri: str, names: Iterable[str], storage_options: Mapping[str, str], *, continues: bool
-) -> None:
+def _check_still_dropped(address: TableAddress, names: Iterable[str], *, continues: bool) -> None:
     """Raises `PreconditionError` if a branch has versions, and the newest doesn't say that it was dropped."""
     for name in names:
         try:
-            table = committed_table(uri, storage_options, name)
+            table = committed_table(address, name)
         except (DamagedError, NotATableError):
             # Only a part of the table may be left.
             if continues:
@@ -260,35 +256,39 @@ def _check_still_dropped(
             raise
         if table.state is not None and not table.marks.dropped:
             message = "the table was dropped meanwhile, and another one was created at its path"
-            raise PreconditionError(message, where=uri, hint="look at it before you drop it as well")
+            raise PreconditionError(message, where=address.uri, hint="look at it before you drop it as well")
 
 
-def _check_same_run(uri: str, run: str, storage_options: Mapping[str, str]) -> None:
-    noted = read_dropped(uri, storage_options)
+def _check_same_run(address: TableAddress, run: str) -> None:
+    noted = read_dropped(address)
     if noted is None or not noted.removing or noted.run != run:
         message = "the command was run again meanwhile, or the table was kept, so this run removes no more"
         hint = "if files of the table are left, `lakefold drop` removes them"
-        raise PreconditionError(message, where=uri, hint=hint)
+        raise PreconditionError(message, where=address.uri, hint=hint)
 
 
-def _remove_folder(uri: str, branches: tuple[DroppedBranch, ...], before: Dropped | None) -> None:
-    path = Path(local_path(uri))
+def _remove_folder(
+    address: TableAddress, branches: tuple[DroppedBranch, ...], before: Dropped | None
+) -> None:
+    path = Path(local_path(address.uri))
     if before is not None and before.aside:
-        _remove_aside(uri, path, before, None)
+        _remove_aside(address, path, before, None)
     if not path.exists():
         return
     name = f"{path.name}.{uuid.uuid4().hex}.dropped"
     removing = Dropped(_now_us(), branches, removing=True, aside=name).after(before)
-    write_dropped(uri, removing)
+    write_dropped(address, removing)
     try:
         path.rename(path.with_name(name))
     except OSError as error:
         message = f"the table's folder can't be renamed: {error.strerror}"
-        raise PreconditionError(message, where=uri, hint="fix that, then drop the table again") from error
-    _remove_aside(uri, path, removing, before)
+        raise PreconditionError(
+            message, where=address.uri, hint="fix that, then drop the table again"
+        ) from error
+    _remove_aside(address, path, removing, before)
 
 
-def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
+def _remove_aside(address: TableAddress, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
     """Removes the renamed folder if it holds the dropped table and no other table.
 
     Otherwise the note of `earlier` drops is written again, because this table was not dropped, and
@@ -299,31 +299,33 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
         return
     if not removing.condemned:
         try:
-            _check_is_dropped(uri, aside)
-            check_alone(canonical(aside), [branch.branch for branch in removing.branches], {})
+            _check_is_dropped(address, aside)
+            check_alone(address.at(canonical(aside)), [each.branch for each in removing.branches])
         except PreconditionError as error:
-            write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
-            raise _renamed_back(uri, path, aside, error) from error
+            write_dropped(address, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
+            raise _renamed_back(address, path, aside, error) from error
         inside = Dropped(removing.time_us, inside=noted_in_folder(aside)).after(removing).inside
-        write_dropped(uri, replace(removing, condemned=True, inside=inside))
+        write_dropped(address, replace(removing, condemned=True, inside=inside))
     shutil.rmtree(aside)
 
 
-def _check_is_dropped(uri: str, folder: Path) -> None:
-    moved = canonical(folder)
-    tables = [committed_table(moved, {}, branch) for branch in branch_names(moved, {})]
+def _check_is_dropped(address: TableAddress, folder: Path) -> None:
+    moved = address.at(canonical(folder))
+    tables = [committed_table(moved, branch) for branch in branch_names(moved)]
     if not all(table.marks.dropped for table in tables if table.state is not None):
         message = "the table was bound to a log again while it was dropped"
-        raise PreconditionError(message, where=uri, hint="nothing was deleted")
+        raise PreconditionError(message, where=address.uri, hint="nothing was deleted")
 
 
-def _renamed_back(uri: str, path: Path, aside: Path, why: PreconditionError) -> PreconditionError:
+def _renamed_back(
+    address: TableAddress, path: Path, aside: Path, why: PreconditionError
+) -> PreconditionError:
     """Renames the folder back, and returns the error that says why it was not removed."""
     if path.exists():
         hint = f"another table was created at its path meanwhile, so this one stays in {aside}"
-        return PreconditionError(why.message, where=uri, hint=hint)
+        return PreconditionError(why.message, where=address.uri, hint=hint)
     aside.rename(path)
-    return PreconditionError(why.message, where=uri, hint=why.hint)
+    return PreconditionError(why.message, where=address.uri, hint=why.hint)
 
 
 def _now_us() -> int:

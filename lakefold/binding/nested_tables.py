@@ -15,23 +15,23 @@ from lakefold.binding.bound_partition import committed_table
 from lakefold_table.branch_names import TREE, branch_root
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.storage import open_storage
-from lakefold_table.uri import FILE, local_path, parse_location
+from lakefold_table.uri import local_path
 from lakefold_table.versions.dropped import FOLDER, DroppedBranch, is_note_inside, noted_inside
 from lakefold_table.versions.removal import everything
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from lakefold_table.storage.base import Storage
+    from lakefold_table.versions.table_address import TableAddress
 
 _FOLDERS: Final = frozenset(table_format.folder for table_format in BUILT_IN)
 _NAMED: Final = 10
 """An error names at most this many tables."""
 
 
-def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str, str]) -> None:
-    """Raises `PreconditionError` with their names if other tables are below the root of the table at `uri`.
+def check_alone(address: TableAddress, branches: Iterable[str]) -> None:
+    """Raises `PreconditionError` with their names if other tables are below the root of a table.
 
     `branches` are those of the table itself. On a local disk a folder counts as a table if it contains a
     folder `_versions`, even if that is empty, because a committer may be writing the first version. In a
@@ -39,15 +39,15 @@ def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str,
     per thousand objects. Raises what the store raises.
     """
     own = {"", *map(branch_root, branches)}
-    below = _tables(uri, storage_options) - own
-    others = sorted(each for each in below if not _is_free_branch(uri, each, storage_options))
+    below = _tables(address) - own
+    others = sorted(each for each in below if not _is_free_branch(address, each))
     if not others:
         return
     more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
     folders = " or ".join(sorted(_FOLDERS))
     raise PreconditionError(
         f"other tables are stored inside its folder: {', '.join(others[:_NAMED])}{more}",
-        where=uri,
+        where=address.uri,
         hint=f"drop them or move them elsewhere first; a folder with {folders} counts as a table",
     )
 
@@ -67,11 +67,11 @@ def noted_in_bucket(storage: Storage) -> dict[str, tuple[DroppedBranch, ...]]:
     return noted_inside((path, storage.get(path)) for path in paths)
 
 
-def _tables(uri: str, storage_options: Mapping[str, str]) -> set[str]:
+def _tables(address: TableAddress) -> set[str]:
     """Returns the folders that contain versions, relative to the root; the root itself is the empty text."""
-    if parse_location(uri).scheme == FILE:
-        return set(_on_disk(Path(local_path(uri))))
-    return set(_among(everything(open_storage(uri, storage_options))))
+    if address.is_local:
+        return set(_on_disk(Path(local_path(address.uri))))
+    return set(_among(everything(address.open())))
 
 
 def _among(paths: Iterable[str]) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _on_disk(root: Path) -> Iterator[str]:
             yield "" if relative == "." else relative
 
 
-def _is_free_branch(uri: str, folder: str, storage_options: Mapping[str, str]) -> bool:
+def _is_free_branch(address: TableAddress, folder: str) -> bool:
     """Returns whether the folder is a branch of the table that is bound to no log.
 
     Lance clients leave the folder of a deleted branch if another branch is stored inside it.
@@ -112,7 +112,7 @@ def _is_free_branch(uri: str, folder: str, storage_options: Mapping[str, str]) -
     if name == folder:
         return False
     try:
-        table = committed_table(uri, storage_options, name)
+        table = committed_table(address, name)
     except (DamagedError, InvalidError):
         return False
     return table.state is not None and table.state.branch == name and table.marks.position is None

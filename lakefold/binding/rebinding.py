@@ -29,11 +29,12 @@ from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_log.client.topic_names import Topics
     from lakefold_table.versions.stored_table import StoredTable
+    from lakefold_table.versions.table_address import TableAddress
 
 QUESTION_S = 30.0
 
@@ -123,8 +124,7 @@ class Cluster:
 
 
 def rebind_branches(
-    uri: str,
-    storage_options: Mapping[str, str],
+    address: TableAddress,
     why: RebindReason,
     target: RebindTarget | None,
     cluster: Cluster | None,
@@ -141,15 +141,15 @@ def rebind_branches(
     skipped. Raises what `publish_move` raises, and `PreconditionError` if no branch can be changed.
     """
     moved_any = False
-    for branch in branch_names(uri, storage_options):
-        stored = located(uri, branch, storage_options)
+    for branch in branch_names(address):
+        stored = located(address, branch)
 
         def decide(table: FoldedTable, branch: str = branch, stored: StoredTable = stored) -> Rebinding:
             _check(table, why, target, override)
             if reported is not None:
                 _check_restored(stored, table, reported)
             if cluster is not None:
-                cluster.check_none_waits(table, uri, branch)
+                cluster.check_none_waits(table, address.uri, branch)
             before = table.marks.position
             after = None if target is None else before if keeps_position else target.position
             return Rebinding(why, before, after, time.time_ns() // 1000)

@@ -60,15 +60,13 @@ def adopt(
     from lakefold.binding.drop_table import removal_stopped
     from lakefold.binding.rebinding import Override, rebind_branches
     from lakefold_table.marks.marks import RebindReason
-    from lakefold_table.uri import canonical
 
-    uri = canonical(table)
-    target = cluster_of(settings).target(uri, partition)
-    options = settings.storage_options
+    address = settings.address_of(table)
+    target = cluster_of(settings).target(address.uri, partition)
     override = Override(unproven=unproven, dropped=keep)
-    with removal_stopped(uri, options) if keep else nullcontext():
-        moves = rebind_branches(uri, options, RebindReason.ADOPTED, target, None, override=override)
-        print_moved(uri, moves, as_json=as_json)
+    with removal_stopped(address) if keep else nullcontext():
+        moves = rebind_branches(address, RebindReason.ADOPTED, target, None, override=override)
+        print_moved(address.uri, moves, as_json=as_json)
 
 
 def cluster_of(settings: Settings) -> Cluster:
@@ -148,18 +146,16 @@ def rebind(
     from lakefold.binding.bound_partition import bound_partition
     from lakefold.binding.rebinding import rebind_branches
     from lakefold_table.marks.marks import RebindReason
-    from lakefold_table.uri import canonical
 
-    uri, cluster = canonical(table), cluster_of(settings)
+    address, cluster = settings.address_of(table), cluster_of(settings)
     if restored:
-        partition = bound_partition(uri, settings.storage_options)
-    target = cluster.target(uri, partition)
+        partition = bound_partition(address)
+    target = cluster.target(address.uri, partition)
     why = RebindReason.RESTORED if restored else RebindReason.REBOUND
     checked = None if unanswered or restored else cluster
     reported = cluster.reported_versions(target.position.log.partition) if restored else None
-    options = settings.storage_options
-    moves = rebind_branches(uri, options, why, target, checked, reported=reported, keeps_position=fold_again)
-    print_moved(uri, moves, as_json=as_json)
+    moves = rebind_branches(address, why, target, checked, reported=reported, keeps_position=fold_again)
+    print_moved(address.uri, moves, as_json=as_json)
 
 
 @verb(
@@ -180,9 +176,8 @@ def detach(settings: Settings, table: str, *, unanswered: bool, as_json: bool) -
     """
     from lakefold.binding.rebinding import rebind_branches
     from lakefold_table.marks.marks import RebindReason
-    from lakefold_table.uri import canonical
 
-    uri = canonical(table)
+    address = settings.address_of(table)
     cluster = None if unanswered else cluster_of(settings)
-    moves = rebind_branches(uri, settings.storage_options, RebindReason.DETACHED, None, cluster)
-    print_moved(uri, moves, as_json=as_json)
+    moves = rebind_branches(address, RebindReason.DETACHED, None, cluster)
+    print_moved(address.uri, moves, as_json=as_json)

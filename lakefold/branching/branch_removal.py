@@ -16,8 +16,7 @@ from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import located
 from lakefold_table.errors import PreconditionError
 from lakefold_table.nesting import DATA
-from lakefold_table.storage import open_canonical
-from lakefold_table.uri import FILE, local_path, parse_location
+from lakefold_table.uri import local_path
 from lakefold_table.versions.dropped import DroppedBranch, note_deleted
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.refs import Refs
@@ -25,24 +24,23 @@ from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.version_removals import VersionRemovals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable
 
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_table.versions.stored_table import StoredTable
+    from lakefold_table.versions.table_address import TableAddress
 
 
-def is_deleted(uri: str, branch: str, storage_options: Mapping[str, str]) -> bool:
-    """Returns whether a branch of the table at `uri` was deleted, and files of it may be left.
+def is_deleted(address: TableAddress, branch: str) -> bool:
+    """Returns whether a branch of a table was deleted, and files of it may be left.
 
     A branch that is listed and has no versions counts as such.
     """
-    table = open_table(located(uri, branch, storage_options))
-    return _ended(table, Refs(open_canonical(uri, storage_options)), branch)
+    table = open_table(located(address, branch))
+    return _ended(table, Refs(address.open()), branch)
 
 
-def remove_files(
-    uri: str, branch: str, storage_options: Mapping[str, str], progress: Callable[[int], None]
-) -> None:
+def remove_files(address: TableAddress, branch: str, progress: Callable[[int], None]) -> None:
     """Removes the files of a branch that was deleted. Continues a removal that was interrupted.
 
     Files of other branches stay, below its folder and around it. `progress` is called with the number of
@@ -50,10 +48,10 @@ def remove_files(
     removes some of its versions, or if it was kept or created again meanwhile, or a branch below or around it
     was created. That is checked before each step: then nothing more is removed.
     """
-    storage = open_canonical(uri, storage_options)
+    uri, storage = address.uri, address.open()
     refs, removals = Refs(storage), VersionRemovals(storage)
-    stored = located(uri, branch, storage_options)
-    root, versions = stored.uri, stored.versions
+    stored = located(address, branch)
+    versions = stored.versions
     _check_unneeded(refs, uri, branch)
     newest = _newest(stored)
     table = open_table(stored)
@@ -88,8 +86,8 @@ def remove_files(
             )
             raise PreconditionError(message, where=uri, hint="run the command again to remove the rest")
 
-    if parse_location(root).scheme == FILE:
-        folder = Path(local_path(root))
+    if stored.address.is_local:
+        folder = Path(local_path(stored.uri))
         _remove_folder(folder, others, check_gone, only_table=around)
         _remove_empty(folder.parents[: branch.count("/")])
     else:

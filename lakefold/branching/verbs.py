@@ -167,16 +167,16 @@ def _delete_branch(
     from lakefold.branching.branch_removal import is_deleted, remove_files
     from lakefold.proposals.sending import send_and_wait
     from lakefold_log.codec.envelope import json_form, outcome_message
+    from lakefold_table.versions.table_address import TableAddress
 
     main, outcome = _main(table, settings), None
     uri = main.uri
-    if not is_deleted(uri, name, settings.storage_options):
+    address = TableAddress(uri, settings.storage_options)
+    if not is_deleted(address, name):
         outcome = send_and_wait(settings, deleting(uri, name, _id_of_branch(main, name)), wait)
     is_committed = outcome is None or isinstance(outcome.result, Committed)
     if is_committed:
-        remove_files(
-            uri, name, settings.storage_options, lambda removed: print_line(f"{removed:,} removed", err=True)
-        )
+        remove_files(address, name, lambda removed: print_line(f"{removed:,} removed", err=True))
     if as_json:
         form = None if outcome is None else json_form(outcome_message(outcome))
         print_json({"table": uri, "branch": name, "outcome": form, "files_removed": is_committed})

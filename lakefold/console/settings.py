@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
+    from lakefold_table.versions.table_address import TableAddress
 
 PREFIX: Final = "LAKEFOLD_"
 """The prefix of the names of all environment variables."""
@@ -259,6 +260,13 @@ class Settings(BaseModel):
         from lakefold_log.client.topic_names import Topics
 
         return Topics(self.transactions_topic, self.outcomes_topic, self.dead_letters_topic)
+
+    def address_of(self, table: str) -> TableAddress:
+        """Returns the address of a table by the name that a user gives it. Raises `InvalidError`."""
+        from lakefold_table.uri import canonical
+        from lakefold_table.versions.table_address import TableAddress
+
+        return TableAddress(canonical(table), self.storage_options)
 
     def in_force(self) -> Settings:
         """Returns these settings with the brokers that are used if no setting names any."""

@@ -56,20 +56,14 @@ def command(
     from lakefold_committer.tables.branches import open_branch
     from lakefold_log.read.file_log import read_file_log
     from lakefold_table.formats import built_in
-    from lakefold_table.uri import canonical
 
     log = read_file_log(file, log_id)
-    uri, formats = canonical(table), built_in(transaction_files=settings.transaction_files)
+    address, formats = settings.address_of(table), built_in(transaction_files=settings.transaction_files)
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
     claims = Claims(settings.storage_options, most_bytes=settings.claim_memory)
-    branches = partial(
-        open_branch,
-        uri,
-        storage_options=settings.storage_options,
-        formats=formats,
-    )
-    for outcome in fold_file(branches, uri, formats, log, limits, dry_run=dry_run, claims=claims):
+    branches = partial(open_branch, address, formats=formats)
+    for outcome in fold_file(branches, address.uri, formats, log, limits, dry_run=dry_run, claims=claims):
         kinds[outcome.kind] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:

@@ -73,9 +73,8 @@ def command(
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
     from lakefold_committer.replay.replay import replay
     from lakefold_committer.tables.branches import located
-    from lakefold_table.uri import canonical
 
-    stored = located(canonical(table), branch, settings.storage_options)
+    stored = located(settings.address_of(table), branch)
     entries = _entries(context, settings, given["files"], given["log_id"])
     kinds: Counter[str] = Counter()
     progress_at = time.monotonic()

@@ -15,6 +15,7 @@ from lakefold.binding.bound_partition import bound_partition
 from lakefold.errors import SettingError
 from lakefold_table.entry import Entry, Invalid, Outcome, Rejected
 from lakefold_table.errors import InvalidError
+from lakefold_table.versions.table_address import TableAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ def checked(
     for table in dict.fromkeys(letter.table for letter in dead_letters if not letter.obstacle):
         mine = [letter for letter in dead_letters if letter.table == table and not letter.obstacle]
         try:
-            partition = bound_partition(table, storage_options)
+            partition = bound_partition(TableAddress(table, storage_options))
         except InvalidError:
             # If a table can't be opened, nothing is sent for it; `send_again` reports that.
             continue
@@ -154,7 +155,7 @@ def send_again(
         for table in dict.fromkeys(letter.table for letter in able):
             mine = [letter for letter in able if letter.table == table]
             try:
-                partition = bound_partition(table, storage_options)
+                partition = bound_partition(TableAddress(table, storage_options))
             except InvalidError as error:
                 yield from (SentAgain(letter, obstacle=str(error)) for letter in mine)
                 continue

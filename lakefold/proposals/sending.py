@@ -11,6 +11,7 @@ from lakefold.binding.bound_partition import bound_partition
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
 from lakefold_log.write.tracing import headers_from
+from lakefold_table.versions.table_address import TableAddress
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -33,7 +34,7 @@ def send(settings: Settings, envelope: Envelope, wait_s: float | None) -> Logged
     With None it returns as soon as the log has the proposal. Raises `RetryError` if the brokers don't answer,
     or no outcome is reported in time: then the proposal may still be folded.
     """
-    partition = bound_partition(envelope.table, settings.storage_options)
+    partition = bound_partition(TableAddress(envelope.table, settings.storage_options))
     config, topics = settings.kafka_config(), settings.topics()
     with Proposer(config, topics) as proposer:
         sent = partial(

@@ -168,11 +168,12 @@ def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
     """
     from lakefold.binding.bound_partition import committed_table
     from lakefold.setup.tables import newest_version
+    from lakefold_table.versions.table_address import TableAddress
 
     row: dict[str, Any] = {"table": uri, "format": "", "version": None, "apps": None, "error": None}
     try:
         row["format"], row["version"] = newest_version(uri, settings.storage_options)
-        row["apps"] = asdict(committed_table(uri, settings.storage_options).marks.app_counts)
+        row["apps"] = asdict(committed_table(TableAddress(uri, settings.storage_options)).marks.app_counts)
     except LakefoldError as error:
         row["error"] = str(error)
     return row

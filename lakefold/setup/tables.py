@@ -17,6 +17,7 @@ from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import ListsFolders
 from lakefold_table.uri import canonical, is_under, local_path
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
@@ -171,6 +172,6 @@ def newest_version(uri: str, storage_options: Mapping[str, str]) -> tuple[str, i
 
     Raises `RetryError` or `InvalidError` if the store can't be read.
     """
-    stored = located(canonical(uri), "", storage_options)
+    stored = located(TableAddress(canonical(uri), storage_options))
     newest = stored.versions.latest()
     return ("", 0) if newest < stored.versions.first else (stored.format.name, newest)

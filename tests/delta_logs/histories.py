@@ -27,6 +27,7 @@ from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from lakefold_table.delta.row_changes.vectors import Vectors, file_of
 from lakefold_table.entry import Committed
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import (
     PROTOCOL,
     VECTORS,
@@ -186,7 +187,7 @@ class History:
 
 def check_replay(history: History) -> None:
     """Asserts that a replay makes each commit of a committer again, and names those of the other client."""
-    stored = located(history.table.uri, "", formats=FORMATS)
+    stored = located(TableAddress(history.table.uri), "", formats=FORMATS)
     log = FileLog(framed(history.envelopes), history.log, formats=FORMATS)
     replays = list(replay(stored, FileEntries([log])))
     verdicts = Counter(each.verdict for each in replays)

@@ -23,6 +23,7 @@ from lakefold_table.delta.log_segment.names import FOLDER, NAMING
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import LISTED, PROTOCOL, VECTORS, Members, add, metadata, remove, text
 from tests.folding import entries
 
@@ -47,7 +48,7 @@ class ProposedTable:
         self.offset = 0
 
     def writer(self, options: Mapping[str, str] | None = None) -> TableWriter:
-        return open_branch(self.uri, "", dict(options or self.options))
+        return open_branch(TableAddress(self.uri, dict(options or self.options)), "")
 
     def fold(self, writer: TableWriter, envelope: Envelope) -> TableWriter:
         """Folds the next proposal, until it is answered. Returns the writer, which may be another one."""

@@ -11,6 +11,7 @@ import lance
 from lakefold.cli import run
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.dropped import read_dropped
+from lakefold_table.versions.table_address import TableAddress
 from tests.integration.externals import External
 from tests.proposals import rows
 from tests.servers.s3 import BUCKET
@@ -42,7 +43,7 @@ def test_a_table_on_s3_with_a_branch_and_a_tag(s3: S3Server, capsys: pytest.Capt
     assert document == {"table": uri, "version": 3}
     assert not open_storage(uri, options).anything_at_root()
     assert open_storage(root, options).names(".lakefold-dropped") == ["flights and é"]
-    dropped = read_dropped(uri, options)
+    dropped = read_dropped(TableAddress(uri, options))
     assert dropped is not None
     assert [(branch.branch, branch.version) for branch in dropped.branches] == [("b/c", 3), ("", 3)]
     assert not dropped.removing
@@ -78,7 +79,7 @@ def test_a_table_whose_versions_are_in_dynamodb(s3: S3Server, dynamodb: DynamoSe
     assert drop(table.uri, table.options) == 0
     assert table.items() == {}
     assert not open_storage(table.uri, table.options).anything_at_root()
-    dropped = read_dropped(table.uri, table.options)
+    dropped = read_dropped(TableAddress(table.uri, table.options))
     assert dropped is not None
     assert [branch.version for branch in dropped.branches] == [newest]
     again = lance.write_dataset(rows([5]), table.uri, storage_options=table.options)

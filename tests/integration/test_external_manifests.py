@@ -18,6 +18,7 @@ from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.table_address import TableAddress
 from tests.integration.externals import External, check_whole
 from tests.proposals import append, rows
 from tests.servers.fault_proxy import Answer, FaultProxy
@@ -165,7 +166,7 @@ def test_a_branch_of_pylance_is_continued_by_both_clients(v2: External) -> None:
     branch = v2.dataset().create_branch("dev")
     assert Refs(v2.storage()).resolve_branch("dev") == "tree/dev"
     uri = below(v2.uri, "tree/dev")
-    line = located(v2.uri, "dev", v2.options).versions
+    line = located(TableAddress(v2.uri, v2.options), "dev").versions
     assert line.numbers() == [2]
     proposal = append(uri, rows([2]), 2, storage_options=v2.options)
     proposal.table, proposal.branch = v2.uri, "dev"

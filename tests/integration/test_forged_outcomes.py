@@ -25,6 +25,7 @@ from lakefold_table.entry import Committed, Outcome
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import Position
 from lakefold_table.versions.dropped import read_dropped
+from lakefold_table.versions.table_address import TableAddress
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.integration.stage import Stage
 from tests.proposals import ids_in
@@ -139,7 +140,7 @@ def test_a_table_that_is_gone_is_dropped_as_its_committers_reported_it(
     shutil.rmtree(stage.path)
     assert verb(stage, "drop", "--yes") == 0
     assert json.loads(capsys.readouterr().out)["version"] == 2
-    dropped = read_dropped(stage.uri, {})
+    dropped = read_dropped(TableAddress(stage.uri))
     assert dropped is not None
     assert dropped.covers("", Position(stage.log, 1))
     assert not dropped.covers("", Position(stage.log, 99))

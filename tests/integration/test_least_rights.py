@@ -49,6 +49,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.tail.wakeup import OutcomesTopic
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.integration.authorized import AuthorizedBroker
 from tests.integration.conftest import TopicNames
 from tests.integration.own_log import PATIENCE_S, OwnLog
@@ -322,7 +323,7 @@ def adopt(scene: Scene, user: str) -> Done:
 
 def rebind(scene: Scene, user: str) -> Done:
     uri = scene.uri("rebound")
-    other = 1 - (bound_partition(uri, {}) or 0)
+    other = 1 - (bound_partition(TableAddress(uri)) or 0)
     return scene.verb(user, "rebind", uri, "--partition", str(other))
 
 

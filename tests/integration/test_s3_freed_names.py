@@ -21,6 +21,7 @@ from lakefold_committer.tables.branches import open_branch
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import StopError
+from lakefold_table.versions.table_address import TableAddress
 from tests.folding import LOG, entries
 from tests.proposals import append, creation, rows
 from tests.servers.fault_proxy import FaultProxy, Hold
@@ -56,7 +57,9 @@ def others_go_on(uri: str, server: S3Server) -> None:
 def folded_anew(uri: str, proxy: FaultProxy, entry: Envelope) -> Result:
     """The answer to the entry at offset 2 after the table is opened again; the offset confirms its marks."""
     (result,) = fold(
-        open_branch(uri, "", proxy.options(), recovery=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
+        open_branch(TableAddress(uri, proxy.options()), "", recovery=RecoveryContext(LOG, lambda: 100, 2)),
+        2,
+        entry,
     )
     return result
 
@@ -69,7 +72,7 @@ def ids(uri: str, server: S3Server) -> list[int]:
 def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
-    table = open_branch(uri, "", proxy.options())
+    table = open_branch(TableAddress(uri, proxy.options()), "")
     fold(table, 0, creation(uri))
     fold(table, 1, append(uri, rows([1]), 1, "app", 0, storage_options=s3.options()))
     entry = append(uri, rows([2]), 2, "app", 1, storage_options=s3.options())
@@ -92,7 +95,7 @@ def test_a_version_that_others_built_on_at_once_is_reported(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
     """The listing behind the put shows a later version, which was made from ours."""
-    table = open_branch(uri, "", proxy.options())
+    table = open_branch(TableAddress(uri, proxy.options()), "")
     fold(table, 0, creation(uri))
     entry = append(uri, rows([2]), 1, "app", 1, storage_options=s3.options())
     hold = Hold()
@@ -114,7 +117,7 @@ def test_no_proposal_is_invalid_for_a_version_that_the_committer_has_not_seen(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
     """It read version 4, made by others a moment ago; the name 3 is free again, and a tag keeps version 2."""
-    table = open_branch(uri, "", proxy.options())
+    table = open_branch(TableAddress(uri, proxy.options()), "")
     fold(table, 0, creation(uri))
     fold(table, 1, append(uri, rows([1]), 1, "app", 0, storage_options=s3.options()))
     others_go_on(uri, s3)

@@ -16,6 +16,7 @@ from lakefold_table.errors import RetryError, StopError
 from lakefold_table.formats import built_in
 from lakefold_table.marks.record import is_own
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.table_address import TableAddress
 from tests.folding import FORMAT, entries
 from tests.proposals import SCHEMA, append, creation, rows
 from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest
@@ -61,7 +62,7 @@ def test_a_version_costs_a_put_and_a_listing_and_after_a_pause_a_look(
     uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, *, at_once: bool
 ) -> None:
     monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", math.inf if at_once else -1)
-    table = open_branch(uri, "", proxy.options())
+    table = open_branch(TableAddress(uri, proxy.options()), "")
     assert fold(table, 0, creation(uri)) == [Committed(1)]
     with proxy.counted() as asked:
         for offset in range(1, 21):
@@ -75,7 +76,7 @@ def test_without_transaction_files_a_version_costs_two_requests(
     uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", math.inf)
-    table = open_branch(uri, "", proxy.options(), formats=built_in(transaction_files=False))
+    table = open_branch(TableAddress(uri, proxy.options()), "", formats=built_in(transaction_files=False))
     fold(table, 0, creation(uri))
     with proxy.counted() as asked:
         for offset in range(1, 4):
@@ -84,13 +85,13 @@ def test_without_transaction_files_a_version_costs_two_requests(
 
 
 def test_opening_costs_the_same_however_many_versions_there_are(uri: str, proxy: FaultProxy) -> None:
-    table = open_branch(uri, "", proxy.options())
+    table = open_branch(TableAddress(uri, proxy.options()), "")
     fold(table, 0, creation(uri))
     costs = []
     for offset in (1, 2, 3):
         fold(table, offset, small(uri, f"batch-{offset}"))
         with proxy.counted() as asked:
-            open_branch(uri, "", proxy.options())
+            open_branch(TableAddress(uri, proxy.options()), "")
         costs.append(asked)
     # The newest version by its name, whole, and that it is there.
     assert costs == [{"LIST": 1, "GET": 1, "HEAD": 1}] * 3
@@ -101,7 +102,7 @@ def test_a_faulty_store_makes_no_version_twice_and_loses_none(
 ) -> None:
     """A fault at each request of a publish in turn: what was put is ours, and what wasn't is put again."""
     monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", -1)
-    table = open_branch(uri, "", proxy.options(client_max_retries="0"))
+    table = open_branch(TableAddress(uri, proxy.options(client_max_retries="0")), "")
     fold(table, 0, creation(uri))
     faults: list[Fault] = [LoseAnswer(), LoseRequest(), Answer(500, done=True), Answer(503), Answer(409)]
     offset = 0
@@ -125,7 +126,7 @@ def test_a_faulty_store_makes_no_version_twice_and_loses_none(
 
 def test_a_lost_answer_is_never_mistaken_for_a_lost_race(uri: str, proxy: FaultProxy) -> None:
     """The put got through, and reading back fails as well: the same put again finds its own."""
-    table = open_branch(uri, "", proxy.options(client_max_retries="0"))
+    table = open_branch(TableAddress(uri, proxy.options(client_max_retries="0")), "")
     fold(table, 0, creation(uri))
     proxy.plan(LoseAnswer(), lambda request: request.method == "PUT" and "/_versions/" in request.path)
     proxy.plan(LoseRequest(), lambda request: request.method == "GET")
@@ -134,14 +135,16 @@ def test_a_lost_answer_is_never_mistaken_for_a_lost_race(uri: str, proxy: FaultP
         fold(table, 1, entry)
     assert [type(result) for result in fold(table, 1, entry)] == [Committed]
     assert open_source(uri, proxy.options()).versions.numbers() == [1, 2]
-    assert [type(result) for result in fold(open_branch(uri, "", proxy.options()), 1, entry)] == [Committed]
+    assert [
+        type(result) for result in fold(open_branch(TableAddress(uri, proxy.options()), ""), 1, entry)
+    ] == [Committed]
 
 
 def test_a_table_that_others_emptied_gets_no_version(
     uri: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", -1)
-    table = open_branch(uri, "", s3.options())
+    table = open_branch(TableAddress(uri, s3.options()), "")
     fold(table, 0, creation(uri))
     fold(table, 1, small(uri, "one"))
     storage = open_storage(uri, s3.options())
@@ -156,7 +159,7 @@ def test_a_table_that_others_emptied_gets_no_version(
 def test_pylance_and_we_write_one_table_by_turns(uri: str, s3: S3Server) -> None:
     """Every version opens in both; a batch that was folded before stays a Duplicate."""
     options = s3.options()
-    table = open_branch(uri, "", options)
+    table = open_branch(TableAddress(uri, options), "")
     fold(table, 0, creation(uri))
     sent = [append(uri, rows([1, 2]), 1, "app", 0, storage_options=options)]
     assert [type(result) for result in fold(table, 1, sent[0])] == [Committed]
@@ -171,7 +174,7 @@ def test_pylance_and_we_write_one_table_by_turns(uri: str, s3: S3Server) -> None
     dataset.delete("id = 1")
     dataset.tags.create("kept", 4)
     sent.append(append(uri, rows([5]), 4, "app", 2, storage_options=options))
-    again = open_branch(uri, "", options)
+    again = open_branch(TableAddress(uri, options), "")
     assert [type(result) for result in fold(again, 3, *sent)] == [Duplicate, Duplicate, Committed]
     for version in lance.dataset(uri, storage_options=options).versions():
         at = lance.dataset(uri, version=version["version"], storage_options=options)
@@ -186,7 +189,7 @@ def test_pylance_and_we_write_one_table_by_turns(uri: str, s3: S3Server) -> None
 
 def test_a_table_that_pylance_cleaned_up_is_opened_again(uri: str, s3: S3Server) -> None:
     options = s3.options()
-    table = open_branch(uri, "", options)
+    table = open_branch(TableAddress(uri, options), "")
     fold(table, 0, creation(uri))
     fold(table, 1, append(uri, rows([1]), 1, "app", 0, storage_options=options))
     for number in (2, 3):

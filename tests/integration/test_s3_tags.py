@@ -20,6 +20,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import everything
+from lakefold_table.versions.table_address import TableAddress
 from tests.servers.s3 import BUCKET
 from tests.tables import Folded, fragments_only
 
@@ -69,22 +70,22 @@ def test_a_branch_is_deleted_with_its_files(table: Folded, s3: S3Server) -> None
         begun = Envelope(table=table.uri, branch=name)
         clone = Transaction.Clone(is_shallow=True, ref_path=table.uri, ref_version=2, branch_name=name)
         begun.lance.clone.CopyFrom(clone)
-        branch = open_branch(table.uri, name, options)
+        branch = open_branch(TableAddress(table.uri, options), name)
         assert branch.fold([table.entry(begun)]).outcomes[0].kind == "committed"
     storage.put("tree/dev/data/f.lance", [b"x"])
-    open_branch(table.uri, "dev", options).fold([table.entry(deleting(table.uri, "dev"))])
+    open_branch(TableAddress(table.uri, options), "dev").fold([table.entry(deleting(table.uri, "dev"))])
     late = Tag(name="late", version=2, branch="dev")
-    main = open_branch(table.uri, "", options)
+    main = open_branch(TableAddress(table.uri, options), "")
     (refused,) = main.fold([table.entry(Envelope(table=table.uri, tag=late))]).outcomes
     assert "was deleted by the proposal at" in str(refused.result)
     theirs = lance.dataset(table.uri, storage_options=options)
     theirs.tags.create("x", ("dev", 2))
     with pytest.raises(PreconditionError, match="needed by tag x"):
-        remove_files(table.uri, "dev", options, lambda _: None)
+        remove_files(TableAddress(table.uri, options), "dev", lambda _: None)
     assert storage.size("tree/dev/data/f.lance")
     theirs.tags.delete("x")
-    remove_files(table.uri, "dev", options, lambda _: None)
-    assert not is_deleted(table.uri, "dev", options)
+    remove_files(TableAddress(table.uri, options), "dev", lambda _: None)
+    assert not is_deleted(TableAddress(table.uri, options), "dev")
     assert set(theirs.branches.list()) == {"dev/inner"}
     left = [path for path in everything(storage) if path.startswith("tree/")]
     assert left

@@ -23,6 +23,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.stored_table import StoredTable
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
@@ -287,7 +288,7 @@ def test_a_branch_may_be_above_another(source: Path) -> None:
     """As `side` above `side/one`: a folder below its root exists before its first version."""
     envelope = Envelope(table=canonical(source), branch="side")
     envelope.lance.CopyFrom(branching(source, "side"))
-    line = open_branch(envelope.table, envelope.branch, None)
+    line = open_branch(TableAddress(envelope.table), envelope.branch)
     (outcome,) = line.fold(entries([envelope], 0)).outcomes
     assert isinstance(outcome.result, Committed)
     assert set(lance.dataset(str(source)).branches.list()) == {"side", "side/one"}
@@ -305,7 +306,7 @@ def test_a_branch_is_opened_at_a_position_of_its_own(source: Path) -> None:
     for offset, (name, transaction) in enumerate(
         [*made, *[(name, None) for name in ("", "theirs", "ours", "")]]
     ):
-        line = open_branch(canonical(source), name, None)
+        line = open_branch(TableAddress(canonical(source)), name)
         envelope = Envelope(table=canonical(source), branch=name)
         envelope.lance.CopyFrom(transaction or Transaction(uuid=f"{offset}", read_version=6))
         if transaction is None:

@@ -28,6 +28,7 @@ from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.table_address import TableAddress
 from tests.oracle.committing import fold, owned, state
 from tests.oracle.compactions import append, rows
 from tests.oracle.reusing import reservation, versions, with_reuse
@@ -442,7 +443,7 @@ def test_a_branch_is_compacted_by_itself(tmp_path: Path) -> None:
     branch = lance.dataset(str(table)).create_branch("audit")
     survey = Surveyor(open_source(branch.uri)).survey()
     assert (survey.branch, survey.table) == ("audit", Surveyor(open_source(str(table))).survey().table)
-    assert located(survey.table, "audit", {}).versions.latest() == survey.version
+    assert located(TableAddress(survey.table), "audit").versions.latest() == survey.version
 
 
 def test_figures_of_a_version_are_those_of_its_fragments(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from lakefold_table.errors import RetryError
 from lakefold_table.formats import delta
 from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, write_dropped
 from lakefold_table.versions.removal import remove_branch
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
 from tests.memory_storage import MemoryStorage
 
@@ -84,7 +85,7 @@ def test_nothing_is_left_of_a_table_with_checkpoints(stored: dict[str, bytes]) -
     put(stored)
     assert not drop()
     assert [*MemoryStorage(f"memory://{NAME}").everything()] == ["lake/.lakefold-dropped/t"]
-    dropped = read_dropped(HERE)
+    dropped = read_dropped(TableAddress(HERE))
     assert dropped is not None
     assert not dropped.removing
 
@@ -97,7 +98,7 @@ def test_no_client_reads_an_older_version_if_the_removal_is_interrupted(
     removing = Dropped(0, (DroppedBranch("", "id", ROWS - 1, ()),), removing=True)
     for left in count():
         put(stored)
-        write_dropped(HERE, removing)
+        write_dropped(TableAddress(HERE), removing)
         storage = Stopping(HERE)
         storage.left = left
         with suppress(RetryError):

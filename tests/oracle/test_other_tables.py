@@ -31,6 +31,7 @@ from lakefold_table.entry import Committed, Invalid, Rejected, Result, Tagged
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import text
 from tests.delta_logs.pairs import PairTable
 from tests.folding import fold_at
@@ -115,9 +116,9 @@ class World:
     def fold(self, envelope: Envelope) -> Result:
         """Folds a proposal at the next position of the log."""
         self.offset += 1
-        table = open_branch(self.uri, envelope.branch, None)
+        table = open_branch(TableAddress(self.uri), envelope.branch)
         if not self.checks_files:
-            stored = located(self.uri, envelope.branch)
+            stored = located(TableAddress(self.uri), envelope.branch)
             table = TableWriter(stored, check_sizes=False)
         return fold_at(table, [envelope], self.offset)[0].result
 
@@ -146,7 +147,7 @@ class World:
             after = before if fold_again else replace(before, offset=self.offset)
             return Rebinding(RebindReason.RESTORED, before, after, self.offset)
 
-        publish_move(located(self.uri, self.branch), decide)
+        publish_move(located(TableAddress(self.uri), self.branch), decide)
 
 
 class LanceWorld(World):

@@ -37,6 +37,7 @@ from lakefold_ingest.writing.sending_query import Sender
 from lakefold_table.entry import Committed, Duplicate, Outcome
 from lakefold_table.position import LogId, Position
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_merging import DeltaFolding
 from tests.folding import FORMATS, creation
 from tests.merging import Folding
@@ -274,7 +275,7 @@ def test_a_batch_follows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_entry_follows_the_page(tmp_path: Path) -> None:
     uri, reports = canonical(tmp_path / "t"), Reports()
     log = messages([at(uri, creation())])
-    tables = Tables(FORMATS, lambda _: None, lambda uri, branch: open_branch(uri, branch, {}))
+    tables = Tables(FORMATS, lambda _: None, lambda uri, branch: open_branch(TableAddress(uri), branch))
     pace = LoopLimits(Limits(10, 1 << 20), 0.0)
     committer = PartitionCommitter(log, reports, tables, pace, Metrics(), runtime=AtOnce())  # type: ignore[arg-type]
     with calls() as made:

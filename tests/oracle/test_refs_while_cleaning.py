@@ -38,6 +38,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.version_removals import FOLDER, HOLD
 from tests.tables import LOG, START_US, TOPIC, Folded
 
@@ -130,7 +131,7 @@ def proposal(table: Path, **fields: Any) -> Envelope:  # noqa: ANN401 - fields o
 
 def folded(table: Path, envelope: Envelope, offset: int = 100) -> bool:
     """Has a committer fold a proposal. Returns whether it is committed."""
-    writer = open_branch(canonical(table), envelope.branch, None)
+    writer = open_branch(TableAddress(canonical(table)), envelope.branch)
     position = Position(LOG, offset, TOPIC)
     entry = Entry(position, START_US, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
     (outcome,) = writer.fold([entry]).outcomes

@@ -35,6 +35,7 @@ from lakefold_reader.opening import open_source
 from lakefold_table.errors import InvalidError, PreconditionError, RetryError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.oracle.committing import fold, written
 from tests.oracle.compactions import append, rows
 from tests.oracle.test_compacting import FoldingLog, compaction, data_files, made
@@ -293,20 +294,20 @@ def test_nothing_is_rewritten_when_the_policy_says_so(
 def test_a_branch_that_was_deleted_is_passed_over(around: Surroundings) -> None:
     """Nothing that is proposed for it would be folded. The verb that deletes it removes its files."""
     uri = canonical(around.table)
-    branch, dev = open_branch(uri, "dev", None), Surroundings(around.table / "tree" / "dev")
+    branch, dev = open_branch(TableAddress(uri), "dev"), Surroundings(around.table / "tree" / "dev")
     choice = VersionChoice(None, None, None, Point(None, None))
     fold(branch, [branching(choice.find_with_refs(uri, {}), "dev")], 1)
     dev.now += LATER
     planned = dev.upkeep(target_rows="40").round(dry_run=True)
     assert (planned.compaction.tasks, planned.skipped) == (2, "")
     fold(branch, [deleting(uri, "dev")], 2)
-    before = located(uri, "dev").versions.numbers()
+    before = located(TableAddress(uri), "dev").versions.numbers()
     with capture_logs() as lines:
         for report in (dev.upkeep(min_versions="1").round(), dev.upkeep().compact()):
             assert report.skipped == "the branch was deleted, or the table is being dropped"
         with pytest.raises(PreconditionError, match="nothing is folded into it"):
             compaction(dev.table, dev.log).run(full=True)
-    assert (located(uri, "dev").versions.numbers(), dev.log.asked, lines) == (before, [], [])
+    assert (located(TableAddress(uri), "dev").versions.numbers(), dev.log.asked, lines) == (before, [], [])
     lance.dataset(str(around.table)).create_branch("copy", ("dev", None))
     copy = Surroundings(around.table / "tree" / "copy").upkeep(target_rows="40").round(dry_run=True)
     assert copy.skipped == "", "it has the marks of the branch that pylance has cloned"

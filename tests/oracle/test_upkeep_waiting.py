@@ -14,6 +14,7 @@ from lakefold_maintenance.scheduling.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Tagged
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.oracle.committing import fold
 from tests.oracle.test_compacting import made
 from tests.oracle.test_upkeep import LATER, Surroundings
@@ -43,7 +44,7 @@ def test_a_version_that_waits_to_be_named_stays(tmp_path: Path, name: str) -> No
     report = around.upkeep(compaction="false").round()
     assert around.versions() == list(range(OLD, NEWEST + 1))
     assert report.kept_for_waiting == NEWEST - OLD
-    (result,) = fold(open_branch(canonical(around.table), branch, None), [envelope], 500)
+    (result,) = fold(open_branch(TableAddress(canonical(around.table)), branch), [envelope], 500)
     assert isinstance(result, Committed | Tagged), result
     around.waiting = waiting_of([], "")
     around.upkeep(compaction="false").round()

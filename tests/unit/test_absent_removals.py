@@ -21,6 +21,7 @@ from lakefold_committer.tables.absent_removals import AbsentRemovals
 from lakefold_committer.tables.branches import open_branch
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.log_segment.names import commit_path
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import Members, add, remove, text, vector
 from tests.folding import entries
 from tests.unit.test_delta_format import Table
@@ -41,7 +42,7 @@ def answer(writer: TableWriter, offset: int) -> None:
 def test_a_compaction_by_delta_rs_of_files_that_are_gone_is_reported(tmp_path: Path) -> None:
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"x": [number]}), mode="append")
-    writer = open_branch(tmp_path.as_uri(), "", {})
+    writer = open_branch(TableAddress(tmp_path.as_uri()), "")
     answer(writer, 0)
     first, late = DeltaTable(str(tmp_path)), DeltaTable(str(tmp_path))
     first.optimize.compact()
@@ -73,7 +74,7 @@ def test_only_what_is_not_in_the_table_is_reported(
     table = Table(tmp_path / "t")
     table.begin()
     (table.path / commit_path(1)).write_bytes(text([add("a")]))
-    writer = open_branch(table.uri, "", {})
+    writer = open_branch(TableAddress(table.uri), "")
     (table.path / commit_path(2)).write_bytes(text(actions))
     answer(writer, 0)
     answer(writer, 1)

@@ -19,6 +19,7 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import canonical
 from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.version_removals import VersionRemovals
 from tests.folding import changed, fold_at, opened, versions_at
 from tests.foreign import commit, file_as_others_write
@@ -73,10 +74,10 @@ def test_a_branch_of_which_a_clean_up_removes_versions_stays_until_that_ends() -
     name = removals.announce("dev", [3])
     assert removals.begin(name, "dev", [3])
     with pytest.raises(PreconditionError, match="a clean-up removes 1 of its versions"):
-        remove_files(HERE, "dev", {}, lambda _: None)
+        remove_files(TableAddress(HERE), "dev", lambda _: None)
     assert files_of_dev() == before
     removals.withdraw(name)
-    remove_files(HERE, "dev", {}, lambda _: None)
+    remove_files(TableAddress(HERE), "dev", lambda _: None)
     assert files_of_dev() == []
 
 
@@ -97,9 +98,9 @@ def test_a_branch_that_is_created_during_a_removal_keeps_its_files(
     for path in MemoryStorage(HERE).everything() if is_local else ():
         storage.put(path, [MemoryStorage(HERE).get(path)])
     if name != "dev":
-        fold_at(open_branch(uri, name, None), [moved(clone(name))], 4)
+        fold_at(open_branch(TableAddress(uri), name), [moved(clone(name))], 4)
     ended = moved(changed(deletion(), lambda it: setattr(it, "branch", name)))
-    assert isinstance(result(open_branch(uri, name, None), ended, 5), Committed)
+    assert isinstance(result(open_branch(TableAddress(uri), name), ended, 5), Committed)
     storage.put(f"tree/{name}/data/f.lance", [b"x"])
     kept: dict[str, bytes] = {}
     looked = branch_removal._sharing
@@ -107,7 +108,7 @@ def test_a_branch_that_is_created_during_a_removal_keeps_its_files(
     def then_created(refs: Refs, branch: str) -> tuple[list[str], bool]:
         sharing = looked(refs, branch)
         if not kept:
-            fold_at(open_branch(uri, later, None), [moved(clone(later))], 6)
+            fold_at(open_branch(TableAddress(uri), later), [moved(clone(later))], 6)
             storage.put(f"tree/{later}/data/g.lance", [b"y"])
             folder = open_canonical(root_of(uri, later), None)
             kept.update(
@@ -119,8 +120,8 @@ def test_a_branch_that_is_created_during_a_removal_keeps_its_files(
     with monkeypatch.context() as patch:
         patch.setattr(branch_removal, "_sharing", then_created)
         with pytest.raises(PreconditionError, match="a branch was created meanwhile"):
-            remove_files(uri, name, {}, lambda _: None)
-    remove_files(uri, name, {}, lambda _: None)
+            remove_files(TableAddress(uri), name, lambda _: None)
+    remove_files(TableAddress(uri), name, lambda _: None)
     folder = open_canonical(root_of(uri, later), None)
     assert {path: folder.get(path) for path in kept} == kept
     assert (storage.size(f"tree/{name}/data/f.lance"), name in Refs(storage).branches()) == (None, False)

@@ -14,6 +14,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.tail.tail import tail
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import PROTOCOL, Members, data_file, metadata, remove, text
 from tests.folding import append, entries
 from tests.queries import Query
@@ -88,7 +89,7 @@ NEIGHBOURS = pytest.mark.parametrize("kind", [DeltaNeighbour, LanceNeighbour], i
 def committing(neighbour: Neighbour) -> Callable[[], object]:
     """A committer answers a proposal, before which it has to read the versions of others."""
     uri = neighbour.path.as_uri()
-    writer = open_branch(uri, "", {})
+    writer = open_branch(TableAddress(uri), "")
     proposal = entries([neighbour.refused(uri)], 0)
     writer.fold(proposal)
     neighbour.follow()

@@ -32,7 +32,6 @@ from lakefold_maintenance.scheduling.waiting import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Committed, Entry, Invalid, Result, Tagged
 from lakefold_table.errors import PreconditionError, RetryError, StopError
-from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import OPENERS
@@ -40,6 +39,7 @@ from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import DELETED
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.stored_table import StoredTable
+from lakefold_table.versions.table_address import TableAddress
 from tests import proposals
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, entry, fold_at, opened, versions_at
 from tests.memory_storage import LoseAnswer, MemoryStorage, Refuse
@@ -121,7 +121,7 @@ def dev(outcomes: Outcomes | None = None) -> TableWriter:
 
 
 def remove() -> None:
-    remove_files(HERE, "dev", {}, lambda _: None)
+    remove_files(TableAddress(HERE), "dev", lambda _: None)
 
 
 def keep_dev() -> None:
@@ -189,7 +189,7 @@ def test_a_refusal_is_the_same_if_its_version_is_folded_again(store: MemoryStora
     assert "is needed by tag v1" in message(result(table, group[0], 4))
     result(table, group[1], 5)
     Refs(store).delete_tag("v1")
-    replayed = list(replay(StoredTable(BUILT_IN.first, versions_at(DEV)), Log(entries(group, 4)), 4))
+    replayed = list(replay(StoredTable(FORMAT, versions_at(DEV)), Log(entries(group, 4)), 4))
     assert {each.verdict for each in replayed} == {Verdict.SAME}
     assert sum(each.refused for each in replayed) == 1
 
@@ -217,7 +217,7 @@ def test_a_committer_that_dies_before_it_reports_leaves_the_answer(
     assert again[0].result == Committed(4)
     assert successor.table.version == 4
     assert (files_of_dev() == before) == stored, "nothing is published twice"
-    (version,) = replay(StoredTable(BUILT_IN.first, versions_at(DEV)), Log(entries([deletion()], 4)), 4)
+    (version,) = replay(StoredTable(FORMAT, versions_at(DEV)), Log(entries([deletion()], 4)), 4)
     assert (version.verdict, version.committed) == (Verdict.SAME, 1)
     remove()
     assert files_of_dev() == []
@@ -323,7 +323,7 @@ def test_the_files_of_a_branch_that_was_not_deleted_stay() -> None:
     before = files_of_dev()
     with pytest.raises(PreconditionError, match="was kept or created again"):
         remove()
-    assert (files_of_dev(), is_deleted(HERE, "dev", {})) == (before, False)
+    assert (files_of_dev(), is_deleted(TableAddress(HERE), "dev")) == (before, False)
     result(dev(), deletion(), 4)
     keep_dev()
     with pytest.raises(PreconditionError, match="was kept or created again"):
@@ -363,11 +363,11 @@ def test_a_removal_that_is_interrupted_at_each_step_continues(
         numbers = versions_at(DEV).numbers()
         assert not numbers or numbers[-1] == 4, "the newest version goes last"
         assert not numbers or store.size(rows_file), "and other files go after it"
-        assert is_deleted(HERE, "dev", {})
+        assert is_deleted(TableAddress(HERE), "dev")
         assert "dev" in Refs(store).branches()
         remove()
         assert sorted(store.everything()) == sorted([*others, NOTE])
-        assert not is_deleted(HERE, "dev", {})
+        assert not is_deleted(TableAddress(HERE), "dev")
     assert set(Refs(store).branches()) == {"dev/inner"}
 
 
@@ -518,18 +518,18 @@ def test_a_branch_with_the_name_of_a_folder_of_data_is_removed_alone(
     for path in ("data/f.lance", "_deletions/1.bin", "data/f/1.blob"):
         store.put(f"tree/dev/{path}", [b"x"])
     before = {*store.everything(), f"{DELETED}/{quote(name, safe='')}"}
-    branch = open_branch(HERE, name, None)
+    branch = open_branch(TableAddress(HERE), name)
     fold_at(branch, [clone(name)], 4)
     fold_at(branch, [deleting(HERE, name)], 5)
     store.put(f"tree/{name}/data/g.lance", [b"x"])
     if not is_local:
-        remove_files(HERE, name, {}, lambda _: None)
+        remove_files(TableAddress(HERE), name, lambda _: None)
         assert set(store.everything()) == before
         return
     for path in store.everything():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(store.get(path))
-    remove_files(canonical(tmp_path), name, {}, lambda _: None)
+    remove_files(TableAddress(canonical(tmp_path)), name, lambda _: None)
     files = (path for path in tmp_path.rglob("*") if path.is_file())
     assert {str(path.relative_to(tmp_path)) for path in files} == before
 

@@ -28,6 +28,7 @@ from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.batches import AppMark
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import add
 from tests.merging import NO_BROKER
 from tests.unit.test_delta_format import LOG_ID, OTHER_ID, THIRD_ID, Table
@@ -97,7 +98,7 @@ def test_a_batch_of_theirs_is_a_duplicate_and_a_greater_number_is_folded(table: 
     ]
     assert "another client recorded" in result_text(outcomes[0])
     assert table.rows() == [1, 3, 4]
-    stored = located(table.uri, "")
+    stored = located(TableAddress(table.uri), "")
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=BUILT_IN)])
     *_, again = replay(stored, entries)
     assert (again.version, again.verdict, again.differences) == (2, Verdict.SAME, ())

@@ -24,6 +24,7 @@ from lakefold_table.durations import DAY_MS
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.formats import BUILT_IN
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import (
     Members,
     add,
@@ -339,7 +340,7 @@ def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) ->
     assert configuration["delta.inCommitTimestampEnablementTimestamp"] == "4000000000001"
     # The file's time is not needed to fold the version again.
     os.utime(before)
-    stored = located(log.table.uri, "")
+    stored = located(TableAddress(log.table.uri), "")
     entries = FileEntries([FileLog(framed([enabling]), LOG_ID, formats=BUILT_IN)])
     *_, made = replay(stored, entries)
     assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())

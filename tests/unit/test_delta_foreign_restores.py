@@ -28,6 +28,7 @@ from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import LISTED, metadata, remove, snapshot_in, text
 from tests.unit.test_delta_format import OTHER_ID, THIRD_ID, Table
 
@@ -131,7 +132,7 @@ def refolded(table: Restored, number: int) -> Result:
     more = [table.batch(number), table.batch(3)]
     committed, repeated = table.fold(*more, log=THIRD_ID)
     assert isinstance(committed, Committed)
-    stored = located(table.uri, "")
+    stored = located(TableAddress(table.uri), "")
     entries = FileEntries([FileLog(framed(more), THIRD_ID, formats=BUILT_IN)])
     *_, last = replay(stored, entries)
     assert (last.version, last.verdict, last.differences) == (committed.version, Verdict.SAME, ())

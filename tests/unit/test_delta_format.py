@@ -30,6 +30,7 @@ from lakefold_table.expansion import content_of
 from lakefold_table.formats import BUILT_IN, Formats, lance
 from lakefold_table.position import LogId, Position
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import (
     PROTOCOL,
     Members,
@@ -103,7 +104,7 @@ class Table:
         entries = FileLog(framed(envelopes), log, formats=FORMATS)
 
         def opened(branch: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as fold_file takes it
-            return open_branch(self.uri, branch, None, formats=FORMATS)
+            return open_branch(TableAddress(self.uri), branch, formats=FORMATS)
 
         claims = Claims(formats=FORMATS)
         return list(fold_file(opened, self.uri, FORMATS, entries, LIMITS, dry_run=False, claims=claims))
@@ -450,7 +451,7 @@ def test_a_replay_makes_the_same_commits_again(table: Table) -> None:
     ]
     table.fold(*proposals)
     (table.path / "a.parquet").unlink()
-    stored = located(table.uri, "", formats=FORMATS)
+    stored = located(TableAddress(table.uri), "", formats=FORMATS)
     assert stored.format.name == "delta"
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
     replays = list(replay(stored, entries))
@@ -465,11 +466,11 @@ def test_a_replay_makes_the_same_commits_again(table: Table) -> None:
 def test_a_state_that_was_folded_is_that_which_is_read(table: Table) -> None:
     table.begin()
     table.fold(table.propose(table.file("a.parquet", 1), app="x", batch=1), log=SECOND_ID)
-    writer = open_branch(table.uri, "", None, formats=FORMATS)
+    writer = open_branch(TableAddress(table.uri), "", formats=FORMATS)
     read = writer.table.state
     assert isinstance(read, DeltaState)
     table.fold(table.propose(remove("a.parquet"), read=1), log=OTHER_ID)
-    again = open_branch(table.uri, "", None, formats=FORMATS).table.state
+    again = open_branch(TableAddress(table.uri), "", formats=FORMATS).table.state
     assert isinstance(again, DeltaState)
     assert again.snapshot == snapshot_in(table.path)
     assert (read.version, again.version) == (1, 2)
@@ -516,7 +517,7 @@ def test_no_table_begins_inside_a_table_of_another_format(tmp_path: Path) -> Non
     inner = creation()
     inner.table = (tmp_path / "outer" / "inner").as_uri()
     log = FileLog(framed([inner]), OTHER_ID, formats=FORMATS)
-    writer = open_branch(inner.table, "", None, formats=FORMATS)
+    writer = open_branch(TableAddress(inner.table), "", formats=FORMATS)
     (outcome,) = fold_file(lambda _: writer, inner.table, FORMATS, log, LIMITS, dry_run=False)
     assert isinstance(outcome.result, Invalid)
     assert "is inside the table" in outcome.result.message

@@ -318,12 +318,14 @@ from pathlib import Path
 import pyarrow.parquet
 import lakefold
 from lakefold_committer.tables.branches import open_branch
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.errors import InvalidError
 
 size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30), resource.RLIM_INFINITY))
 folder = Path(sys.argv[1])
-for open_it in (lambda: open_branch(folder.as_uri(), "", None), lambda: lakefold.open(str(folder)).schema):
+address = TableAddress(folder.as_uri())
+for open_it in (lambda: open_branch(address, ""), lambda: lakefold.open(str(folder)).schema):
     try:
         open_it()
     except InvalidError as error:

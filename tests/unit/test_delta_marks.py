@@ -28,6 +28,7 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.marks import MARK, Rebinding, RebindReason
 from lakefold_table.marks.record import RECORD, VERSION
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import (
     LISTED,
     PROTOCOL,
@@ -104,14 +105,14 @@ def begin(table: Table, **configuration: str) -> Envelope:
 
 
 def state_of(table: Table) -> DeltaState:
-    state = open_branch(table.uri, "", None, formats=BUILT_IN).table.state
+    state = open_branch(TableAddress(table.uri), "", formats=BUILT_IN).table.state
     assert isinstance(state, DeltaState)
     return state
 
 
 def adopt(table: Table) -> Moved:
     """Binds the table to a log, whatever became of its marks."""
-    stored = located(table.uri, "")
+    stored = located(TableAddress(table.uri), "")
     move = Rebinding(RebindReason.ADOPTED, None, HERE)
     return publish_move(stored, lambda _: move, unproven=True)
 
@@ -182,8 +183,8 @@ def test_marks_that_are_gone_stop_the_committer_and_no_reader(table: Table) -> N
     with pytest.raises(
         StopError, match="the marks of version 1, the last one that a committer made, are gone"
     ):
-        open_branch(table.uri, "", None, formats=BUILT_IN)
-    stored = located(table.uri, "")
+        open_branch(TableAddress(table.uri), "", formats=BUILT_IN)
+    stored = located(TableAddress(table.uri), "")
     state = stored.read_state(2)
     assert (state.version, state.metadata) == (2, {})
     assert pa.table(lakefold.open(str(table.path)).to_arrow())["x"].to_pylist() == [1, 10]
@@ -258,7 +259,7 @@ def test_a_version_with_a_domain_is_folded_again(table: Table) -> None:
     ]
     assert [type(each) for each in table.fold(*proposals)] == [Committed, Committed]
     assert any("domainMetadata" in action for action in commit_of(table, 1))
-    stored = located(table.uri, "")
+    stored = located(TableAddress(table.uri), "")
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=BUILT_IN)])
     _, made = replay(stored, entries)
     assert (made.version, made.verdict, made.differences) == (1, Verdict.SAME, ())

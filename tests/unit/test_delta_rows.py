@@ -23,6 +23,7 @@ from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metadata, remove, snapshot_in
 from tests.unit.test_delta_format import FORMATS, Table
 
@@ -345,7 +346,7 @@ def test_a_replay_makes_the_same_commits(path: Path) -> None:
     ]
     assert [type(result) for result in rows.fold(*envelopes)] == [Committed] * 4
     assert rows.rows() == without(1, 2, 14, files=2)
-    stored = located(rows.table.uri, "", formats=FORMATS)
+    stored = located(TableAddress(rows.table.uri), "", formats=FORMATS)
     entries = FileEntries([FileLog(framed(envelopes), log_id(rows.logs), formats=FORMATS)])
     replays = list(replay(stored, entries))
     verdicts = {each.version: (each.verdict, each.differences) for each in replays}

@@ -39,6 +39,7 @@ from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.stored_table import StoredTable
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
@@ -50,7 +51,7 @@ from tests.proposals import rows
 from tests.reported import Outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 NAME = "dropping"
 HERE = f"memory://{NAME}/lake/t"
@@ -96,7 +97,7 @@ def test_nothing_is_left_but_the_note(store: MemoryStorage) -> None:
     assert (code, "dropped, its last version was 4" in text) == (0, True), text
     assert not store.anything_at_root()
     assert [*MemoryStorage(f"memory://{NAME}").everything()] == ["lake/.lakefold-dropped/t"]
-    dropped = read_dropped(HERE)
+    dropped = read_dropped(TableAddress(HERE))
     assert dropped is not None
     assert not dropped.removing
     assert [(branch.branch, branch.version) for branch in dropped.branches] == [("b", NEWEST), ("", NEWEST)]
@@ -110,13 +111,13 @@ def test_a_table_that_is_bound_stays(store: MemoryStorage) -> None:
     code, text = drop("drop", "--yes")
     assert (code, "`lakefold detach` first" in text) == (3, True)
     assert len([*store.everything()]) == len(before) - 1
-    assert read_dropped(HERE) is None
+    assert read_dropped(TableAddress(HERE)) is None
 
 
 def test_a_note_of_before_is_kept(store: MemoryStorage) -> None:
-    write_dropped(HERE, Dropped(0, (DroppedBranch("old", "id", 3, (Position(LOG, 9),)),)))
+    write_dropped(TableAddress(HERE), Dropped(0, (DroppedBranch("old", "id", 3, (Position(LOG, 9),)),)))
     assert drop("drop", "--yes")[0] == 0
-    dropped = read_dropped(HERE)
+    dropped = read_dropped(TableAddress(HERE))
     assert dropped is not None
     assert dropped.covers("old", Position(LOG, 9))
     assert store.size("_versions/x") is None
@@ -182,7 +183,7 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
 @pytest.mark.parametrize("left", range(13))
 def test_a_table_is_whole_or_gone_if_its_removal_is_interrupted(store: MemoryStorage, left: int) -> None:
     """The same command continues."""
-    write_dropped(HERE, Dropped(0, (DroppedBranch("", "id", NEWEST, ()),), removing=True))
+    write_dropped(TableAddress(HERE), Dropped(0, (DroppedBranch("", "id", NEWEST, ()),), removing=True))
     storage = watched(left)
     try:
         remove_branch(Versions(storage, FORMAT.folder, FORMAT.detect))
@@ -193,7 +194,7 @@ def test_a_table_is_whole_or_gone_if_its_removal_is_interrupted(store: MemorySto
     code, text = drop("drop", "--yes")
     assert code == 0, text
     assert not store.anything_at_root()
-    dropped = read_dropped(HERE)
+    dropped = read_dropped(TableAddress(HERE))
     assert dropped is not None
     assert not dropped.removing
 
@@ -241,7 +242,7 @@ def test_versions_that_a_manifest_store_records_are_forgotten_there() -> None:
 def test_a_folder_on_a_local_disk(tmp_path: Path) -> None:
     path = tmp_path / "lake" / "flights"
     uri = canonical(path)
-    table = open_branch(uri, "", None)
+    table = open_branch(TableAddress(uri), "")
     assert isinstance(fold_at(table, [create(uri)], 0)[0].result, Committed)
     assert run(["detach", str(path), "--unanswered"]) == 0
     others = [path.with_name("flights.0123abcd.dropped"), path.with_name("flights.dropped")]
@@ -261,7 +262,7 @@ def on_disk(path: Path, *, folded: bool = True) -> str:
     """A table of two versions that follows no log; `folded`: no more than the second version says so."""
     uri = canonical(path)
     if folded:
-        assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 0)[0].result, Committed)
+        assert isinstance(fold_at(open_branch(TableAddress(uri), ""), [create(uri)], 0)[0].result, Committed)
         assert run(["detach", str(path), "--unanswered"]) == 0
     else:
         lance.write_dataset(rows([1]), str(path))
@@ -275,7 +276,11 @@ def append_of(uri: str) -> Envelope:
 def bound(uri: str, *, keep: bool = False) -> str:
     """Binds the table to the log, as `lakefold adopt` does."""
     target = RebindTarget(Position(LOG, 40, "transactions"), "0@0")
-    assert list(rebind_branches(uri, {}, RebindReason.ADOPTED, target, None, override=Override(dropped=keep)))
+    assert list(
+        rebind_branches(
+            TableAddress(uri), RebindReason.ADOPTED, target, None, override=Override(dropped=keep)
+        )
+    )
     return uri
 
 
@@ -303,9 +308,9 @@ def test_a_table_that_is_bound_while_it_is_dropped_stays(
         code = run(["drop", str(path)])
     assert code == 3, out.getvalue()
     assert "bound to" in out.getvalue()
-    assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(TableAddress(uri), ""), [append_of(uri)], 41)[0].result, Committed)
     assert {path.name for path in tmp_path.iterdir()} <= {".lakefold-dropped", "flights"}
-    dropped = read_dropped(uri)
+    dropped = read_dropped(TableAddress(uri))
     assert dropped is None or not (dropped.removing or dropped.aside)
 
 
@@ -313,16 +318,16 @@ def test_a_table_that_is_bound_while_it_is_dropped_stays(
 def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *, folded: bool) -> None:
     """Also by a committer that opened it before, and binds a foreign table by the first entry it folds."""
     uri = on_disk(tmp_path / "flights", folded=folded)
-    before = open_branch(uri, "", None)
-    assert [line.version for line in publish_dropped(uri, {})] == [2 if folded else 1]
-    for table in (before, open_branch(uri, "", None)):
+    before = open_branch(TableAddress(uri), "")
+    assert [line.version for line in publish_dropped(TableAddress(uri))] == [2 if folded else 1]
+    for table in (before, open_branch(TableAddress(uri), "")):
         refused = fold_at(table, [append_of(uri)], 41)[0].result
         assert isinstance(refused, Invalid)
         assert refused.message == "the table is being dropped"
     with pytest.raises(PreconditionError, match="is being dropped"):
         bound(uri)
     bound(uri, keep=True)
-    assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(TableAddress(uri), ""), [append_of(uri)], 41)[0].result, Committed)
 
 
 def test_a_committer_that_has_read_the_last_version_notices_that_the_table_is_gone(
@@ -330,13 +335,13 @@ def test_a_committer_that_has_read_the_last_version_notices_that_the_table_is_go
 ) -> None:
     """It was parked for good, and so were proposals for a table that was created there afterwards."""
     uri = on_disk(tmp_path / "flights")
-    table, late = open_branch(uri, "", None), [append_of(uri), append_of(uri)]
-    branches = publish_dropped(uri, {})
+    table, late = open_branch(TableAddress(uri), ""), [append_of(uri), append_of(uri)]
+    branches = publish_dropped(TableAddress(uri))
     assert isinstance(fold_at(table, [late[0]], 41)[0].result, Invalid)
-    dropping.remove(uri, branches, {}, lambda _: None)
+    dropping.remove(TableAddress(uri), branches, lambda _: None)
     with pytest.raises(StopError, match="the table was dropped"):
         fold_at(table, [late[1]], 42)
-    assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 43)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(TableAddress(uri), ""), [create(uri)], 43)[0].result, Committed)
 
 
 @pytest.mark.parametrize(
@@ -360,14 +365,14 @@ def test_entries_for_a_branch_that_was_deleted_before_the_drop_are_answered(
         patch.setattr(Watched, "left", left)
         with suppress(RetryError):
             if not meanwhile:
-                remove_files(HERE, "b", {}, lambda _: None)
+                remove_files(TableAddress(HERE), "b", lambda _: None)
     assert (versions_at(branch).latest() > 0, "b" in Refs(store).branches()) == (left == 0, left <= 2)
     looks = count(1)
 
-    def listed(uri: str, options: Mapping[str, str]) -> list[str]:
+    def listed(address: TableAddress) -> list[str]:
         if next(looks) == meanwhile:
-            remove_files(HERE, "b", {}, lambda _: None)
-        return branch_names(uri, options)
+            remove_files(TableAddress(HERE), "b", lambda _: None)
+        return branch_names(address)
 
     monkeypatch.setattr(dropping, "branch_names", listed)
     assert drop("drop", "--yes")[0] == 0
@@ -419,7 +424,7 @@ def test_a_table_with_another_one_inside_stays(store: MemoryStorage, inside: str
     assert (code, f"other tables are stored inside its folder: {inside}" in output) == (3, True), output
     assert "drop them or move them elsewhere" in output
     assert {*store.everything()} == before, "not even a version that says that it is dropped"
-    assert read_dropped(HERE) is None
+    assert read_dropped(TableAddress(HERE)) is None
 
 
 @pytest.mark.parametrize("inside", NESTED)
@@ -434,11 +439,11 @@ def test_a_folder_with_another_table_inside_stays(tmp_path: Path, inside: str) -
         assert run(["drop", str(path), "--yes"]) == 3
     assert f"other tables are stored inside its folder: {inside}\n" in err.getvalue()
     assert {*path.rglob("*")} == before
-    assert read_dropped(uri) is None
+    assert read_dropped(TableAddress(uri)) is None
     assert run(["drop", nested, "--yes"]) == 0
     assert run(["drop", str(path), "--yes"]) == 0
     assert not path.exists()
-    noted = read_dropped(uri)
+    noted = read_dropped(TableAddress(uri))
     assert noted is not None
     assert [*noted.inside] == [inside]
 
@@ -449,21 +454,21 @@ def test_a_table_that_lay_inside_and_was_dropped_before_is_still_known_as_droppe
 ) -> None:
     """Or a committer that folded it would wait for it: its own note went with the folder."""
     uri, line = f"{HERE}/{inside}", DroppedBranch("", inside, 3, (Position(LOG, 9),))
-    write_dropped(uri, Dropped(0, (line, DroppedBranch("b", inside, 3, (Position(LOG, 8),)))))
-    write_dropped(f"{uri}/deeper", Dropped(0, (replace(line, positions=(Position(LOG, 30),)),)))
+    write_dropped(TableAddress(uri), Dropped(0, (line, DroppedBranch("b", inside, 3, (Position(LOG, 8),)))))
+    write_dropped(TableAddress(f"{uri}/deeper"), Dropped(0, (replace(line, positions=(Position(LOG, 30),)),)))
     store.put("_deletions/.lakefold-dropped/torn", [b"{"])
     assert drop("drop", "--yes")[0] == 0
     assert not store.anything_at_root()
-    assert was_dropped(uri, Position(LOG, 9))
-    assert was_dropped(f"{uri}/tree/b", Position(LOG, 8))
-    assert not was_dropped(uri, Position(LOG, 10))
-    assert was_dropped(f"{uri}/deeper", Position(LOG, 30))
-    assert not was_dropped(f"{HERE}/other", Position(LOG, 1))
+    assert was_dropped(TableAddress(uri), Position(LOG, 9))
+    assert was_dropped(TableAddress(f"{uri}/tree/b"), Position(LOG, 8))
+    assert not was_dropped(TableAddress(uri), Position(LOG, 10))
+    assert was_dropped(TableAddress(f"{uri}/deeper"), Position(LOG, 30))
+    assert not was_dropped(TableAddress(f"{HERE}/other"), Position(LOG, 1))
     # What is noted later of the outer table takes none of it away.
     assert isinstance(fold_at(opened(HERE), [named(creation())], 7)[0].result, Committed)
     assert drop("detach", "--unanswered")[0] == 0
     assert drop("drop", "--yes")[0] == 0
-    assert was_dropped(uri, Position(LOG, 9))
+    assert was_dropped(TableAddress(uri), Position(LOG, 9))
 
 
 def test_a_branch_that_lance_left_is_no_other_table(tmp_path: Path) -> None:
@@ -498,10 +503,10 @@ def test_a_table_made_inside_once_the_drop_is_decided_puts_the_folder_back(
     monkeypatch.undo()
     assert "other tables are stored inside its folder: data/inner" in err.getvalue()
     assert lance.dataset(str(path / "data" / "inner")).count_rows() == 1
-    dropped = read_dropped(uri)
+    dropped = read_dropped(TableAddress(uri))
     assert dropped is None or not (dropped.removing or dropped.aside)
     bound(uri, keep=True)
-    assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(TableAddress(uri), ""), [append_of(uri)], 41)[0].result, Committed)
 
 
 @pytest.mark.parametrize("moment", ["decided", "removing"])
@@ -572,7 +577,7 @@ def test_a_drop_on_a_local_disk_that_is_cut_short_goes_on(
     assert gone == (step == 5), "by then only the note is to be written"
     assert run(["drop", str(path), "--yes"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == [".lakefold-dropped"]
-    dropped = read_dropped(canonical(path))
+    dropped = read_dropped(TableAddress(canonical(path)))
     assert dropped is not None
     assert (dropped.removing, dropped.aside) == (False, "")
 

@@ -34,6 +34,7 @@ from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import OLDER_APPS, AppCounts, Marks
 from lakefold_table.position import LogId, Position
+from lakefold_table.versions.table_address import TableAddress
 from tests import proposals
 from tests.folding import START_US
 from tests.unit.test_delta_format import Table
@@ -80,7 +81,7 @@ class Forgetful:
 
     def verdicts(self) -> list[Verdict]:
         """What replay says of all versions but the first, which has none before it."""
-        stored = located(self.table.uri, "")
+        stored = located(TableAddress(self.table.uri), "")
         replayed = replay(stored, FileEntries(self.logs))
         return [each.verdict for each in replayed]
 

@@ -26,6 +26,7 @@ from lakefold_table.versions.dropped import (
     write_dropped,
 )
 from lakefold_table.versions.stored_table import StoredTable
+from lakefold_table.versions.table_address import TableAddress
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, versions_at
 from tests.foreign import commit
 from tests.memory_storage import MemoryStorage
@@ -84,7 +85,7 @@ def bring(taken: list[tuple[str, bytes]], uri: str = HERE) -> None:
 
 
 def note(*lines: DroppedBranch, uri: str = HERE) -> None:
-    write_dropped(uri, Dropped(0, lines))
+    write_dropped(TableAddress(uri), Dropped(0, lines))
 
 
 def at(offset: int, log: LogId = LOG) -> DroppedBranch:
@@ -173,12 +174,12 @@ def test_a_creation_that_is_refused_causes_no_refusal_of_later_entries(outcomes:
 def test_a_table_is_made_once_the_files_of_a_dropped_one_are_removed(outcomes: Outcomes) -> None:
     remove()
     removing = Dropped(0, (LINE,), removing=True)
-    write_dropped(HERE, removing)
+    write_dropped(TableAddress(HERE), removing)
     with pytest.raises(StopError, match=r"its files are being removed .*`lakefold drop .*` continues it"):
         answer(outcomes, creation())
     # On a disk they are in another folder by then.
     for finished in (replace(removing, removing=False), replace(removing, aside="t.dropped")):
-        write_dropped(HERE, finished)
+        write_dropped(TableAddress(HERE), finished)
         assert isinstance(answer(outcomes, creation()), Committed)
         remove()
 
@@ -296,9 +297,9 @@ def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcome
 
 def test_a_note_comes_back_as_it_was_written() -> None:
     written = Dropped(5, (LINE, DroppedBranch("b/c", "", 0, ())), removing=True)
-    assert read_dropped(HERE) is None
-    write_dropped(HERE, written)
-    assert read_dropped(HERE) == written
+    assert read_dropped(TableAddress(HERE)) is None
+    write_dropped(TableAddress(HERE), written)
+    assert read_dropped(TableAddress(HERE)) == written
     assert MemoryStorage(f"memory://{NAME}/lake").size(".lakefold-dropped/t")
 
 
@@ -347,10 +348,10 @@ def test_which_branches_a_name_may_mean() -> None:
 def test_a_branch_is_looked_for_in_the_note_of_its_table() -> None:
     note(at(1), replace(at(4), branch="b"))
     asked = Position(LOG, 3)
-    assert was_dropped(BRANCH, asked)
-    assert not was_dropped(HERE, asked)
-    assert not was_dropped(f"{HERE}/tree/c", Position(LOG, 5))
-    assert was_dropped(f"{HERE}/tree/c", asked)
+    assert was_dropped(TableAddress(BRANCH), asked)
+    assert not was_dropped(TableAddress(HERE), asked)
+    assert not was_dropped(TableAddress(f"{HERE}/tree/c"), Position(LOG, 5))
+    assert was_dropped(TableAddress(f"{HERE}/tree/c"), asked)
 
 
 def test_nothing_is_refused_while_the_outcomes_are_not_known(outcomes: Outcomes) -> None:

@@ -35,6 +35,7 @@ from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import DELETED
 from lakefold_table.versions.dropped import INSIDE as DROPPED
 from lakefold_table.versions.stored_table import StoredTable
+from lakefold_table.versions.table_address import TableAddress
 from tests.folding import (
     FORMAT,
     START_US,
@@ -197,8 +198,8 @@ def test_a_table_that_is_inside_another_one_already_is_folded_and_gets_branches(
     lance.write_dataset(rows([2]), str(tmp_path / "outer" / "inner"))
     inner = canonical(tmp_path / "outer" / "inner")
     sent = clone(inner, inner, name="b", envelope_branch="b")
-    assert fold_at(open_branch(inner, "b", None), [sent], 0)[0].result == Committed(1, rows_added=1)
-    refused = fold_at(open_branch(f"{inner}/x", "", None), [at(f"{inner}/x")], 0)[0].result
+    assert fold_at(open_branch(TableAddress(inner), "b"), [sent], 0)[0].result == Committed(1, rows_added=1)
+    refused = fold_at(open_branch(TableAddress(f"{inner}/x"), ""), [at(f"{inner}/x")], 0)[0].result
     assert isinstance(refused, Invalid)
     assert f"inside the table {inner}," in refused.message
 

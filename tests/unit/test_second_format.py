@@ -22,6 +22,7 @@ from lakefold_reader.versions.as_of import version_as_of
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.formats import Formats, lance
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.table_address import TableAddress
 from tests.toy_format.reading import ToyReader, append
 from tests.toy_format.toy import APPEND, CREATE, DELETE, NAMING, ToyFormat, ToyProposal, envelope_of
 
@@ -127,7 +128,7 @@ def test_a_tail_reads_what_the_committer_folded(tmp_path: Path) -> None:
         ToyProposal("c", DELETE, 1, keys=("1",)),
     )
     entries = FileLog(framed([envelope_of(uri, each) for each in proposals]), LOG_ID, formats=formats)
-    line = open_branch(uri, "", None, formats=formats)
+    line = open_branch(TableAddress(uri), "", formats=formats)
     claims = Claims(formats=formats)
     list(fold_file(lambda _: line, uri, formats, entries, Limits(1, 1 << 20), dry_run=False, claims=claims))
     changes = list(tail_of(Source.on(open_storage(uri), ToyReader()), 0))

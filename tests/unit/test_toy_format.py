@@ -17,6 +17,7 @@ from lakefold_committer.tables.branches import located, open_branch
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.formats import Formats, lance
+from lakefold_table.versions.table_address import TableAddress
 from tests.folding import append, changed, creation
 from tests.memory_storage import MemoryStorage
 from tests.toy_format.toy import (
@@ -67,7 +68,7 @@ def fold(*envelopes: Envelope, log: str = LOG_ID, dry_run: bool = False) -> list
     entries = FileLog(framed(envelopes), log, formats=FORMATS)
 
     def opened(branch: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as fold_file takes it
-        return open_branch(URI, branch, None, formats=FORMATS)
+        return open_branch(TableAddress(URI), branch, formats=FORMATS)
 
     claims = Claims(formats=FORMATS)
     return list(fold_file(opened, URI, FORMATS, entries, LIMITS, dry_run=dry_run, claims=claims))
@@ -78,7 +79,7 @@ def results(outcomes: Sequence[Outcome]) -> list[Result]:
 
 
 def newest() -> ToyState:
-    return open_branch(URI, "", None, formats=FORMATS).table.state  # type: ignore[return-value]
+    return open_branch(TableAddress(URI), "", formats=FORMATS).table.state  # type: ignore[return-value]
 
 
 def test_entries_are_folded_in_their_order_into_versions_that_they_share() -> None:
@@ -142,7 +143,7 @@ def test_a_table_gets_the_format_of_what_begins_it() -> None:
     assert made == Committed(1)
     assert isinstance(refused, Invalid)
     assert "lance" in refused.message
-    assert located(URI, "", formats=FORMATS).format.name == "lance"
+    assert located(TableAddress(URI), "", formats=FORMATS).format.name == "lance"
 
 
 def test_the_versions_of_another_client_are_followed() -> None:
@@ -165,7 +166,7 @@ def test_a_replay_makes_the_same_files_again() -> None:
         rows("d", "3", app="x", batch=1),
     ]
     fold(*proposals)
-    stored = located(URI, "", formats=FORMATS)
+    stored = located(TableAddress(URI), "", formats=FORMATS)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
     replays = list(replay(stored, entries))
     assert [(each.version, each.verdict, each.differences) for each in replays] == [
@@ -182,7 +183,7 @@ def test_a_replay_finds_a_version_that_was_changed() -> None:
         json.dumps({"1": "a"}).encode(), json.dumps({"1": "b"}).encode()
     )
     storage.put(NAMING.path(2), [data])
-    stored = located(URI, "", formats=FORMATS)
+    stored = located(TableAddress(URI), "", formats=FORMATS)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
     (_, actual) = replay(stored, entries)
     assert actual.verdict is Verdict.DIFFERENT

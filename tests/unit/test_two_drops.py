@@ -19,6 +19,7 @@ from lakefold_table.errors import LakefoldError
 from lakefold_table.storage import OPENERS
 from lakefold_table.versions import removal
 from lakefold_table.versions.dropped import read_dropped
+from lakefold_table.versions.table_address import TableAddress
 from tests.folding import append, creation, fold_at, opened
 from tests.memory_storage import MemoryStorage
 from tests.unit.test_dropping import HERE, NAME, bound, named
@@ -86,12 +87,12 @@ def played(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator
         MemoryStorage.forget(NAME)
         make_table(0)
         assert run(["detach", HERE, "--unanswered"]) == 0
-        DROPPED[:] = publish_dropped(HERE, {})
+        DROPPED[:] = publish_dropped(TableAddress(HERE))
         Suspended.left, Suspended.act = number, staticmethod(acting)
         with monkeypatch.context() as patch:
             patch.setitem(OPENERS, "memory", Suspended)
             try:
-                remove(HERE, tuple(DROPPED), {}, lambda _: None)
+                remove(TableAddress(HERE), tuple(DROPPED), lambda _: None)
             except LakefoldError:
                 ended = False
             else:
@@ -107,13 +108,13 @@ def test_a_run_that_was_suspended_removes_nothing_of_another_table(monkeypatch: 
     others = list[dict[str, bytes]]()
 
     def another_begins() -> None:
-        remove(HERE, tuple(DROPPED), {}, lambda _: None)
+        remove(TableAddress(HERE), tuple(DROPPED), lambda _: None)
         make_table(LATER)
         others.append(objects())
 
     results = set[bool]()
     for number, ended in played(monkeypatch, another_begins):
-        noted = read_dropped(HERE)
+        noted = read_dropped(TableAddress(HERE))
         assert (objects(), noted is not None and noted.removing) == (others[-1], False), number
         results.add(ended)
     assert results == {True, False}
@@ -124,7 +125,7 @@ def test_a_run_removes_nothing_more_of_a_table_that_is_kept(monkeypatch: pytest.
 
     def keep() -> None:
         kept.append({})
-        with suppress(LakefoldError), removal_stopped(HERE, {}):
+        with suppress(LakefoldError), removal_stopped(TableAddress(HERE)):
             bound(HERE, keep=True)
             kept[-1] = objects()
 

@@ -52,6 +52,7 @@ from lakefold_table.formats import built_in
 from lakefold_table.marks.marks import describe_position
 from lakefold_table.position import LogId
 from lakefold_table.uri import is_under
+from lakefold_table.versions.table_address import TableAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -465,14 +466,8 @@ class Committer:
 
     def _open(self, recovery: RecoveryContext, uri: str, branch: str) -> TableWriter:
         options = self._options
-        table = open_branch(
-            uri,
-            branch,
-            options.storage_options,
-            options.roots,
-            recovery,
-            formats=self._formats,
-        )
+        address = TableAddress(uri, options.storage_options)
+        table = open_branch(address, branch, options.roots, recovery, formats=self._formats)
         LOG.info(
             "opened",
             table=uri,

@@ -13,7 +13,6 @@ from lakefold_committer.fold.binding import position_text
 from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, RetryError, StopError
 from lakefold_table.roots import above
-from lakefold_table.storage import open_canonical
 from lakefold_table.versions.dropped import branches_at, read_dropped, was_dropped
 from lakefold_table.versions.refs import Refs
 
@@ -61,7 +60,7 @@ def _check_removed(stored: StoredTable, creation: Entry) -> None:
         _check_dropped(stored)
         return
     try:
-        Refs(open_canonical(main, stored.options)).branch(branch)
+        Refs(stored.address.at(main).open()).branch(branch)
     except (DamagedError, InvalidError):
         # Nothing lists it, or what lists it was damaged by others, which stops no branch.
         return
@@ -76,7 +75,7 @@ def _check_removed(stored: StoredTable, creation: Entry) -> None:
 def _check_dropped(stored: StoredTable) -> None:
     """Raises `StopError` if `lakefold drop` still removes files here, or was killed before it had."""
     try:
-        note = read_dropped(stored.uri, stored.options)
+        note = read_dropped(stored.address)
     except (DamagedError, InvalidError, LocationError):
         # The note is damaged, or outside of what this process may read: that stops no table.
         return
@@ -109,7 +108,7 @@ def check_absent(
     if last is None:
         return
     try:
-        dropped = was_dropped(uri, last.position, stored.options)
+        dropped = was_dropped(stored.address, last.position)
     except LocationError:
         # The table's folder and its parent can't be read, so nothing records a drop.
         dropped = False
@@ -139,7 +138,7 @@ def is_dropped(stored: StoredTable, table: FoldedTable) -> bool:
     try:
         if position is None or stored.versions.numbers():
             return False
-        if was_dropped(table.uri, position, stored.options):
+        if was_dropped(stored.address, position):
             return True
         main = above(table.uri, branch_root(branch))
         return bool(branch) and _exists(stored, main) and not _lists(stored, main, branch)
@@ -165,7 +164,7 @@ def _branches_at(uri: str, branch: str) -> list[tuple[str, str]]:
 
 def _lists(stored: StoredTable, main: str, branch: str) -> bool:
     """Returns whether the table at `main` lists the branch. If not, it was deleted."""
-    return branch in Refs(open_canonical(main, stored.options)).branches()
+    return branch in Refs(stored.address.at(main).open()).branches()
 
 
 def _exists(stored: StoredTable, main: str) -> bool:

@@ -12,7 +12,6 @@ from lakefold_committer.tables.prefetcher import stored_sizes
 from lakefold_table.branch_names import MAIN, branch_root
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, VersionExpiredError
 from lakefold_table.roots import above
-from lakefold_table.storage import open_canonical
 from lakefold_table.tag_proposal import TagTarget
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.refs import Refs, UnknownRefError
@@ -97,7 +96,7 @@ class NeededVersions:
         if main == self._stored.uri:
             return self._stored.storage
         is_ours = self._roots is None or is_under(main, self._roots)
-        return open_canonical(main, self._stored.options) if is_ours else None
+        return self._stored.address.at(main).open() if is_ours else None
 
 
 def _branch(table: FoldedTable) -> str:
@@ -158,7 +157,7 @@ def record_branch(stored: StoredTable, branch: str, roots: Sequence[str] | None)
     if main == stored.uri or not (roots is None or is_under(main, roots)):
         return
     try:
-        recorded = Refs(open_canonical(main, stored.options)).record_branch(branch)
+        recorded = Refs(stored.address.at(main).open()).record_branch(branch)
         why = "its first version doesn't record it"
     except (InvalidError, DamagedError) as error:
         recorded, why = False, str(error)

@@ -25,7 +25,6 @@ from lakefold_table.branch_names import TREE
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.marks.marks import position_from, position_json
 from lakefold_table.roots import parents
-from lakefold_table.storage import open_canonical
 from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.position import LogId, Position
     from lakefold_table.storage.base import Storage
+    from lakefold_table.versions.table_address import TableAddress
 
 FOLDER: Final = ".lakefold-dropped"
 INSIDE: Final = "_lakefold/dropped"
@@ -134,20 +134,20 @@ def decode_dropped(data: bytes, where: str) -> Dropped:
         raise DamagedError(message, where=where, hint=hint) from error
 
 
-def read_dropped(uri: str, storage_options: Mapping[str, str] | None = None) -> Dropped | None:
-    """Returns the note of the table at `uri`, or None. Raises what the store raises."""
-    root, path = note_location(uri)
+def read_dropped(address: TableAddress) -> Dropped | None:
+    """Returns the note of the table at an address, or None. Raises what the store raises."""
+    root, path = note_location(address.uri)
     try:
-        data = open_canonical(root, storage_options).get(path)
+        data = address.at(root).open().get(path)
     except FileNotFoundError:
         return None
     return decode_dropped(data, f"{root}/{path}")
 
 
-def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str] | None = None) -> None:
+def write_dropped(address: TableAddress, dropped: Dropped) -> None:
     """Writes the note, replacing any older note. Raises what the store raises."""
-    root, path = note_location(uri)
-    open_canonical(root, storage_options).put(path, [dropped.encode()])
+    root, path = note_location(address.uri)
+    address.at(root).open().put(path, [dropped.encode()])
 
 
 def note_deleted(storage: Storage, time_us: int, branch: DroppedBranch) -> None:
@@ -165,29 +165,29 @@ def deleted_before(storage: Storage) -> tuple[DroppedBranch, ...]:
     return tuple(branches)
 
 
-def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
+def was_dropped(address: TableAddress, position: Position) -> bool:
     """Returns whether an entry was folded into a table that has been dropped.
 
-    The entry is at this position, and was folded into the branch at `uri`.
+    The entry is at this position, and was folded into the branch at `address`.
 
-    `uri` may be that of a branch: then the note is beside its main branch. Or another table, in whose folder
+    It may be that of a branch: then the note is beside its main branch. Or another table, in whose folder
     it was, was dropped later: then that table's note is read, if it may be.
     """
-    for main, branch in branches_at(uri):
-        dropped = read_dropped(main, storage_options)
+    for main, branch in branches_at(address.uri):
+        dropped = read_dropped(address.at(main))
         if dropped is not None and dropped.covers(branch, position):
             return True
-        if any(outer.covers(branch, position) for outer in _noted_around(main, storage_options)):
+        if any(outer.covers(branch, position) for outer in _noted_around(address.at(main))):
             return True
     return False
 
 
-def _noted_around(uri: str, storage_options: Mapping[str, str] | None) -> Iterator[Dropped]:
+def _noted_around(address: TableAddress) -> Iterator[Dropped]:
     """Yields what the notes of tables around this path say about it."""
-    segments = parse_location(uri).segments
-    for outer in parents(uri):
+    segments = parse_location(address.uri).segments
+    for outer in parents(address.uri):
         try:
-            dropped = read_dropped(outer, storage_options)
+            dropped = read_dropped(address.at(outer))
         except InvalidError:
             # This process may not be allowed to read there.
             continue

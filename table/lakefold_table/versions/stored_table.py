@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.errors import RetryError
 from lakefold_table.marks.record import is_own
-from lakefold_table.storage import open_canonical
 from lakefold_table.storage.base import read_into
 from lakefold_table.versions.heads import read_head
+from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class StoredTable:
     def at(self, uri: str) -> StoredTable:
         """Returns what may be another table of this format, by its canonical URI. Nothing is read.
 
-        Raises as `open_canonical` does.
+        Raises as `TableAddress.open` does.
         """
-        return self.on(open_canonical(uri, self.options), self.format, self.options)
+        return self.on(self.address.at(uri).open(), self.format, self.options)
 
     def in_format(self, table_format: AnyFormat) -> StoredTable:
         """Returns the table of another format at the same root."""
@@ -68,6 +68,11 @@ class StoredTable:
     def uri(self) -> str:
         """The canonical URI of the branch's root."""
         return self.storage.uri
+
+    @property
+    def address(self) -> TableAddress:
+        """Where the branch is, and how its store is reached."""
+        return TableAddress(self.uri, self.options)
 
     def read_state(self, version: int, like: State | None = None) -> State:
         """Returns the whole state of a version. `like`: as of `Format.decode`."""

@@ -29,6 +29,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import FencedError, LakefoldError, StopError
 from lakefold_table.marks.record import decode_record
 from lakefold_table.uri import canonical
+from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import LISTED, data_file, metadata, text
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding
@@ -205,7 +206,7 @@ class Scene:
         """Each version says what was answered of it."""
         for outcome in outcomes:
             if isinstance(outcome.result, Committed):
-                stored = located(outcome.table, "")
+                stored = located(TableAddress(outcome.table), "")
                 number = outcome.result.version
                 state = stored.read_state(number)
                 record = decode_record(state.properties, stored.uri)
