@@ -7,7 +7,7 @@ made from. So the log, the outcomes and the committer can address a branch befor
 from __future__ import annotations
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.roots import below
+from lakefold_table.roots import above, below
 
 TREE = "tree"
 MAIN = "main"
@@ -21,6 +21,11 @@ def branch_root(name: str | None) -> str:
 def root_of(uri: str, branch: str) -> str:
     """Returns the URI of a branch's own root, or of the table itself if `branch` is empty."""
     return below(uri, branch_root(branch)) if branch else uri
+
+
+def main_of(root: str, branch: str) -> str:
+    """Returns the URI of the table whose branch has this root; `root` itself if it ends otherwise."""
+    return above(root, branch_root(branch)) if branch else root
 
 
 def names_of(uri: str, branch: str) -> frozenset[str]:

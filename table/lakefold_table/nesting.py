@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.branch_names import branch_root
+from lakefold_table.branch_names import main_of
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
-from lakefold_table.roots import above, below, parents, segments
+from lakefold_table.roots import below, parents, segments
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -67,7 +67,7 @@ def needs_around(root: str, branch: str = "") -> Requirements:
     """Returns what must be known of the folders around a root before a table (or that branch) is created."""
     if not branch:
         return Requirements(neighbours=frozenset([*parents(root), below(root, DATA)]))
-    main = _main(root, branch)
+    main = main_of(root, branch)
     return Requirements(neighbours=frozenset([main, *parents(main)]))
 
 
@@ -77,7 +77,7 @@ def neighbour_fault(root: str, neighbours: Collection[str], branch: str = "") ->
     `neighbours`: the other tables around it, as of `Fetched`.
     """
     if branch:
-        main = _main(root, branch)
+        main = main_of(root, branch)
         if main in neighbours:
             return None
         root = main
@@ -94,7 +94,3 @@ def neighbour_fault(root: str, neighbours: Collection[str], branch: str = "") ->
         f"the folder {root} is inside the table {outer}, which would be dropped and cleaned up with it",
         "choose a path outside that table; only its branches may be inside it",
     )
-
-
-def _main(root: str, branch: str) -> str:
-    return above(root, branch_root(branch))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import position_text
-from lakefold_table.branch_names import branch_root
+from lakefold_table.branch_names import main_of
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, RetryError, StopError
-from lakefold_table.roots import above
 from lakefold_table.versions.dropped import branches_at, read_dropped, was_dropped
 from lakefold_table.versions.refs import Refs
 
@@ -55,7 +54,7 @@ def _check_removed(stored: StoredTable, creation: Entry) -> None:
     """
     begun = "" if creation.proposal is None else creation.proposal.begun_branch
     branch = creation.envelope.branch or begun
-    main = above(stored.uri, branch_root(branch))
+    main = main_of(stored.uri, branch)
     if not branch or main == stored.uri:
         _check_dropped(stored)
         return
@@ -112,7 +111,7 @@ def check_absent(
     except LocationError:
         # The table's folder and its parent can't be read, so nothing records a drop.
         dropped = False
-    drop_hint = f"lakefold drop {above(uri, branch_root(branch)) if branch else uri}"
+    drop_hint = f"lakefold drop {main_of(uri, branch)}"
     for main, name in _branches_at(uri, branch):
         if _exists(stored, main):
             dropped = dropped or not _lists(stored, main, name)
@@ -140,7 +139,7 @@ def is_dropped(stored: StoredTable, table: FoldedTable) -> bool:
             return False
         if was_dropped(stored.address, position):
             return True
-        main = above(table.uri, branch_root(branch))
+        main = main_of(table.uri, branch)
         return bool(branch) and _exists(stored, main) and not _lists(stored, main, branch)
     except (RetryError, LocationError):
         return False
@@ -158,7 +157,7 @@ def _last_folded(marks: Marks) -> Position | None:
 def _branches_at(uri: str, branch: str) -> list[tuple[str, str]]:
     """Returns the branches that may be at `uri`: the root of the table and the branch's name, if known."""
     if branch:
-        return [(above(uri, branch_root(branch)), branch)]
+        return [(main_of(uri, branch), branch)]
     return [(main, name) for main, name in branches_at(uri) if name]
 
 

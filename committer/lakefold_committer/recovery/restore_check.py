@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import ACCEPT, accepted, check_reach, position_text
 from lakefold_log.read.anchor import Anchor, contradiction
-from lakefold_table.branch_names import branch_root
+from lakefold_table.branch_names import main_of
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, Record, decode_record
 from lakefold_table.position import Fingerprint, offset_of
-from lakefold_table.roots import above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -202,7 +201,7 @@ def check_reported(table: FoldedTable, properties: Mapping[str, str], recovery: 
 def main_uri(table: FoldedTable) -> str:
     """Returns the URI that the table's entries name: that of the main branch."""
     branch = "" if table.state is None else table.state.branch
-    return above(table.uri, branch_root(branch)) if branch else table.uri
+    return main_of(table.uri, branch)
 
 
 def _since(properties: Mapping[str, str], partition: int) -> int:

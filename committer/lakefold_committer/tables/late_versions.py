@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_table.branch_names import branch_root
+from lakefold_table.branch_names import main_of
 from lakefold_table.errors import LakefoldError, VersionExpiredError
-from lakefold_table.roots import above
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.succession import Succession, link_of, succession
@@ -75,6 +74,6 @@ def _relation(stored: StoredTable, state: State) -> Succession:
 def _is_tagged(stored: StoredTable, state: State) -> bool:
     storage, branch = stored.storage, state.branch
     if branch:
-        storage = open_storage(above(storage.uri, branch_root(branch)), stored.options)
+        storage = open_storage(main_of(storage.uri, branch), stored.options)
     named = Refs(storage).tags().values()
     return any(tag.version == state.version and (tag.branch or "") == branch for tag in named)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.fold.tagging import name_fault, target_of
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.tables.previews import NOTHING, Previews
-from lakefold_table.branch_names import MAIN, branch_root, root_of
+from lakefold_table.branch_names import MAIN, main_of, root_of
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -24,7 +24,7 @@ from lakefold_table.errors import (
     StopError,
     VersionExpiredError,
 )
-from lakefold_table.roots import above, below, folder_and_name
+from lakefold_table.roots import below, folder_and_name
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
@@ -201,7 +201,7 @@ class Prefetcher:
         """Returns whether a clean-up removes a version."""
         if stored.format.refs is None or self._size_check is SizeCheck.NONE:
             return False
-        main = above(stored.uri, branch_root(state.branch))
+        main = main_of(stored.uri, state.branch)
         storage = stored.storage if main == stored.uri else self._storage(main)
         return storage is not None and state.version in VersionRemovals(storage).begun(state.branch)
 
@@ -280,7 +280,7 @@ class Prefetcher:
         if self._size_check is SizeCheck.NONE:
             return ()
         uri = self._stored.uri
-        main = above(uri, branch_root(branch))
+        main = main_of(uri, branch)
         storage = None if main == uri else self._storage(main)
         try:
             return None if storage is None else Refs(storage).needing(branch, self._previews.refs(main))

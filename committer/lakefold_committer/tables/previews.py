@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.branch_names import branch_root
-from lakefold_table.roots import above, below
+from lakefold_table.branch_names import main_of
+from lakefold_table.roots import below
 from lakefold_table.versions.refs import RefChanges
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Previews:
         if before.state is None and branch and files is not None:
             first = b"".join(publication.buffers)
             origin = files.decode_origin(first, below(after.uri, publication.path))
-            main = above(after.uri, branch_root(branch))
+            main = main_of(after.uri, branch)
             if origin is not None and main != after.uri:
                 self._changed(main).branches[branch] = origin.parent or ""
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from lakefold_committer.tables.prefetcher import stored_sizes
-from lakefold_table.branch_names import MAIN, branch_root
+from lakefold_table.branch_names import MAIN, main_of
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, VersionExpiredError
-from lakefold_table.roots import above
 from lakefold_table.tag_proposal import TagTarget
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.refs import Refs, UnknownRefError
@@ -59,7 +58,7 @@ class NeededVersions:
             if state is None:
                 continue
             own = canonical(root) if root else uri
-            if above(own, branch_root(state.branch)) == main:
+            if main_of(own, state.branch) == main:
                 needed.add(TagTarget(state.branch, version))
         storage = self._storage_of(main) if needed or restored else None
         if storage is None:
@@ -89,7 +88,7 @@ class NeededVersions:
                 VersionRemovals(storage).remove_holds(_branch(table), table.version)
 
     def _main(self, table: FoldedTable) -> str:
-        return above(self._stored.uri, branch_root(_branch(table) or MAIN))
+        return main_of(self._stored.uri, _branch(table))
 
     def _storage_of(self, main: str) -> Storage | None:
         """Returns the store of the main branch, None if that is outside of the roots."""
@@ -152,8 +151,7 @@ def record_branch(stored: StoredTable, branch: str, roots: Sequence[str] | None)
     the root of the main branch is outside of `roots` (None: anywhere). If the file can't be written, a
     warning is logged: the branch's versions don't need it. Raises `RetryError` if the store can't be reached.
     """
-    folder = branch_root(branch)
-    main = above(stored.uri, folder)
+    main = main_of(stored.uri, branch)
     if main == stored.uri or not (roots is None or is_under(main, roots)):
         return
     try:
