@@ -108,10 +108,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Says which points the gate has played."""
+    """Says which tests the gate has run."""
     if config.option.gate:
         terminalreporter.write_line(
-            f"the gate played the points of day {config.option.day}, as does --gate --day={config.option.day}"
+            f"the gate ran the tests of day {config.option.day}, as does --gate --day={config.option.day}"
         )
 
 

@@ -1,13 +1,12 @@
 """Which tests `make test` leaves to `make test-all`, so that it takes minutes for everybody.
 
-The gate (`pytest --gate`) keeps at least one test of each promise in `docs/operations/promises.md`
-(`tests/repository/test_tiers.py`). It leaves out two kinds:
+The gate (`pytest --gate`) keeps more than nine tests of ten, and at least one of each promise in
+`docs/operations/promises.md` (`tests/repository/test_tiers.py`). It leaves out two kinds:
 
 - the files and tests in `SECOND`, which repeat for long what others hold for a part: pages of the documents,
   examples, images, storms, further verdicts of delta-spark;
-- half of the points in the files of `POINTS`, which inject a fault at each call of a store, request of a
-  broker or step of a committer. It is the other half each day, so that two days have them all. `--day`
-  repeats a run.
+- of the other files that take long, e.g. those that inject a fault at each call of a store or request of a
+  broker, two thirds of the tests. Each day it is another third. `--day` repeats a run.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ import time
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from tests import durations
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import pytest
 
@@ -38,24 +39,11 @@ SECOND: Final = frozenset(
 )
 """Files, or tests with all their parameters, that only `make test-all` runs."""
 
-POINTS: Final = frozenset(
-    {
-        "tests/faults/broker/test_cut_connections.py",
-        "tests/faults/broker/test_questions.py",
-        "tests/faults/test_disk.py",
-        "tests/faults/test_links.py",
-        "tests/integration/test_external_faults.py",
-        "tests/integration/test_log_cut_short.py",
-        "tests/integration/test_s3_delta.py",
-        "tests/oracle/test_drop_while_cleaning.py",
-        "tests/oracle/test_refs_while_cleaning.py",
-        "tests/scenarios/test_power_cuts.py",
-        "tests/simulation/test_delta_format.py",
-        "tests/simulation/test_each_step.py",
-        "tests/simulation/test_seeds.py",
-    }
-)
-"""Files whose parametrized tests are points: of each test the first one and half of the others are played."""
+LONG_S: Final = 15
+"""Of files that take longer than so many seconds, by `tests/durations.json`, each day has a part."""
+
+PARTS: Final = 3
+"""In so many days all tests of such a file are played."""
 
 SECONDS_A_DAY: Final = 86_400
 
@@ -77,17 +65,20 @@ def choose_day(config: pytest.Config) -> None:
         config.option.day = int(time.time()) // SECONDS_A_DAY
 
 
-def in_gate(test_ids: Iterable[str], day: int) -> set[str]:
-    """Returns the ids of the tests that the gate runs on this day, out of these, which are in order."""
-    chosen, functions = set[str](), set[str]()
+def in_gate(test_ids: Iterable[str], seconds: Mapping[str, int], day: int) -> set[str]:
+    """Returns the ids of the tests that the gate runs on this day, out of these.
+
+    `seconds`: how long the tests of each file take.
+    """
+    of_files: dict[str, list[str]] = {}
     for test_id in test_ids:
-        function, file = test_id.partition("[")[0], test_id.partition("::")[0]
-        if file in SECOND or function in SECOND:
-            continue
-        is_first = function not in functions
-        functions.add(function)
-        if file not in POINTS or is_first or (crc32(test_id.encode()) + day) % 2 == 0:
-            chosen.add(test_id)
+        file, function = test_id.partition("::")[0], test_id.partition("[")[0]
+        if file not in SECOND and function not in SECOND:
+            of_files.setdefault(file, []).append(test_id)
+    chosen = set[str]()
+    for file, tests in of_files.items():
+        due = [each for each in tests if (crc32(each.encode()) + day) % PARTS == 0]
+        chosen.update(tests if seconds.get(file, 0) <= LONG_S else due or tests[:1])
     return chosen
 
 
@@ -95,6 +86,6 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Removes the tests that the gate doesn't run, if `--gate` is given, and reports them as deselected."""
     if not config.option.gate:
         return
-    chosen = in_gate([item.nodeid for item in items], config.option.day)
+    chosen = in_gate([item.nodeid for item in items], durations.kept(), config.option.day)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
     items[:] = [item for item in items if item.nodeid in chosen]

@@ -6,17 +6,19 @@ from tests import tiers
 from tests.durations import kept, merged
 from tests.repository import documents, tree
 
+LONG, SHORT = "tests/simulation/test_each_step.py", "tests/unit/test_tails.py"
 IDS = [
-    *(f"tests/simulation/test_each_step.py::test_a[{point}]" for point in range(40)),
-    "tests/simulation/test_each_step.py::test_b",
+    *(f"{LONG}::test_a[{point}]" for point in range(60)),
     "tests/integration/test_pages.py::test_c[page]",
-    *(f"tests/unit/test_tails.py::test_d[{case}]" for case in range(5)),
+    *(f"{SHORT}::test_d[{case}]" for case in range(5)),
+    "tests/oracle/test_alone.py::test_e",
 ]
+SECONDS = {LONG: 60, SHORT: 2, "tests/oracle/test_alone.py": 60}
 
 
 def test_each_name_is_one_of_a_file_or_of_a_test_in_it() -> None:
     texts = {source.path: source.text for source in tree.texts() if source.path.startswith("tests/")}
-    for name in tiers.SECOND | tiers.POINTS:
+    for name in tiers.SECOND:
         file, _, function = name.partition("::")
         assert f"def {function or 'test_'}" in texts.get(file, ""), name
     assert set(kept()) <= set(texts)
@@ -29,12 +31,12 @@ def test_a_promise_has_a_test_in_the_gate() -> None:
     assert [name for name, files in promises.items() if tiers.SECOND.issuperset(files)] == []
 
 
-def test_two_days_have_all_points_and_each_day_has_about_half() -> None:
-    days = [tiers.in_gate(IDS, day) for day in (20_000, 20_001)]
-    assert days[0] | days[1] == {test_id for test_id in IDS if "test_pages" not in test_id}
+def test_the_days_have_all_tests_together_and_each_day_has_a_part_of_the_long_ones() -> None:
+    days = [tiers.in_gate(IDS, SECONDS, day) for day in range(20_000, 20_000 + tiers.PARTS)]
+    assert set().union(*days) == {test_id for test_id in IDS if "test_pages" not in test_id}
     for chosen in days:
         assert 10 < len([test_id for test_id in chosen if "test_a" in test_id]) < 30
-        assert chosen.issuperset([IDS[0], IDS[40], *IDS[42:]])
+        assert chosen.issuperset(IDS[61:]), "a short file is whole, and no file is left out"
 
 
 def test_durations_are_those_of_the_last_run_of_a_file() -> None:

@@ -112,7 +112,7 @@ def test_nan_is_equal_to_itself_and_greater_than_any_other_number(kind: str) -> 
 def test_half_of_a_character_in_a_filter_is_refused() -> None:
     column = {"name": "a", "type": "string", "nullable": True, "metadata": {}}
     schema = schema_of(json.dumps({"type": "struct", "fields": [column]}))
-    with pytest.raises(InvalidError, match="the filter has half of a character at 5"):
+    with pytest.raises(InvalidError, match="the filter has half of a character"):
         Condition("a = '\ud800'", schema)
 
 

@@ -29,16 +29,13 @@ class Condition:
 
     def __init__(self, text: str, schema: DeltaSchema) -> None:
         """Raises `InvalidError` if the filter can't be read, or doesn't fit the types of the columns."""
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            message = f"the filter has half of a character at {error.start}"
-            raise InvalidError(
-                message, where=repr(text[:200]), hint="give a text of whole characters"
-            ) from error
         self._text = text
         self._schema = schema
-        self._node, self.columns = typed(text, schema.table)
+        try:
+            self._node, self.columns = typed(text, schema.table)
+        except UnicodeEncodeError as error:
+            message, hint = "the filter has half of a character", "give a text of whole characters"
+            raise InvalidError(message, where=repr(text[:200]), hint=hint) from error
         names = pa.schema([column.field for column in self.columns])
         met = self._evaluated(pa.RecordBatch.from_pylist([], names))
         if not pa.types.is_boolean(met.type) and not pa.types.is_null(met.type):
