@@ -13,7 +13,8 @@ import numpy as np
 
 from lakefold_table.bitmaps import numbers_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.invariants import Step, faults
+from lakefold_table.invariants import faults
+from lakefold_table.lance.invariants import INVARIANTS, Step
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.live_files import file_key, prefixes_of
 from lakefold_table.lance.rows.rowids import decode_row_ids
@@ -48,7 +49,7 @@ def broken_invariants(
     What can't be decoded breaks one of the committer's.
     """
     step = WholeStep(before, after, list(after.fragments), deletions)
-    broken = {invariant.name: fault for invariant, fault in faults(step)}
+    broken = {invariant.name: fault for invariant, fault in faults(INVARIANTS, step)}
     for name, holds in WHOLE.items():
         with suppress(DamagedError):
             broken |= {name: fault} if (fault := holds(step)) else {}

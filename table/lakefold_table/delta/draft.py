@@ -24,6 +24,7 @@ from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
 from lakefold_table.delta.conflicts.rules import ISOLATION, SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
+from lakefold_table.delta.invariants import CommitStep, check
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.merge_deletions import RebasedFiles, rebased, stale_reads
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
@@ -210,6 +211,8 @@ class DeltaDraft:
         snapshot = reconciliation.snapshot(self.version)
         if self.version % FORGETTING == 0:
             snapshot = snapshot.without_expired(time_ms)
+        restores = any(proposal.restores for _, proposal in self._accepted)
+        check(CommitStep(self._snapshot, snapshot, actions, restores))
         is_blind = bool(self._accepted) and all(proposal.is_blind for _, proposal in self._accepted)
         footprint = replace(
             footprint_of(self.version, actions, None if self._snapshot is None else self._snapshot.protocol),
