@@ -128,6 +128,12 @@ def test_a_panic_is_damage_and_what_stops_a_program_is_not() -> None:
     for ends in (KeyboardInterrupt, SystemExit, GeneratorExit):
         with pytest.raises(ends), translated_errors("t"):
             raise ends
+    # What pylance 14 says if its call of Python was interrupted.
+    interrupted = (
+        "Invalid user input: Failed to call begin() on WriteFragmentProgress: KeyboardInterrupt: , src/d"
+    )
+    with pytest.raises(KeyboardInterrupt), translated_errors("t"):
+        raise OSError(interrupted)
     own = RetryError("the store is away")
     with pytest.raises(RetryError) as passed, translated_errors("t"):
         raise own

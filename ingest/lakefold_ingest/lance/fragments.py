@@ -30,7 +30,7 @@ from lakefold_ingest.rows.json_values import json_error
 from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_reader.lance.pylance_runtime import check_process
-from lakefold_reader.lance.scan.scan_errors import PANIC, meaning, words_of
+from lakefold_reader.lance.scan.scan_errors import PANIC, check_interrupt, meaning, words_of
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.lance.schemas.data_files import file_version
@@ -47,8 +47,6 @@ _EXTERNAL_STORE = "+ddb"
 _REFUSED = re.compile(r"^(?:Invalid user input|Not supported): .*rust/lance-(?:encoding|file)/", re.DOTALL)
 # Errors of the operating system that last until somebody changes a right or a mount are raised as they are.
 _SYSTEM = re.compile(r"\(os error \d+\)")
-# A Ctrl-C while pylance calls Python, e.g. to report its progress, is an OSError of it.
-_INTERRUPTED = re.compile(r"\bKeyboardInterrupt\b")
 _ROWS_HINT = "cast or fill the column, or write into a table whose `data_storage_version` is 2.2"
 
 
@@ -183,8 +181,7 @@ def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         if feed.error is not None:
             raise feed.error from None
-        if _INTERRUPTED.search(str(error)):
-            raise KeyboardInterrupt from error
+        check_interrupt(error)
         raise _not_written(error, target.uri) from error
     except BaseException as error:
         if type(error).__name__ != PANIC:

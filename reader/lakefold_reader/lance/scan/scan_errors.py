@@ -43,6 +43,7 @@ _STORED: Final = re.compile(
 _ASKED: Final = re.compile(
     r"^Invalid user input: .*rust/(?:lance|lance-datafusion)/src/|^Field '.*' not found\.", re.DOTALL
 )
+_INTERRUPTED: Final = re.compile(r"\bKeyboardInterrupt\b")
 # A URL's query may hold a signature; the body of a response adds nothing.
 _QUERY: Final = re.compile(r"(?<=\S)\?\S+")
 _RUST_LINE: Final = re.compile(r",? \S*(?:rustc|rust)/\S+:\d+:\d+")
@@ -61,11 +62,18 @@ def translated_errors(where: str) -> Iterator[None]:
     except LakefoldError:
         raise
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        check_interrupt(error)
         raise meaning(error, where) from error
     except BaseException as error:
         if type(error).__name__ != PANIC:
             raise
         raise DamagedError(f"Lance panicked: {words_of(error)}", where=where) from error
+
+
+def check_interrupt(error: Exception) -> None:
+    """Raises `KeyboardInterrupt` if the error is one: a Ctrl-C while pylance or Arrow called Python."""
+    if _INTERRUPTED.search(str(error)):
+        raise KeyboardInterrupt from error
 
 
 def translated_batches(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
