@@ -12,11 +12,11 @@ import os
 import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage import OPENERS
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, etag_of
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, Storage, check_whole, etag_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, parse_location
 
@@ -98,13 +98,13 @@ class _Shared:
 _BY_NAME: defaultdict[str, _Shared] = defaultdict(_Shared)
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """The objects below `memory://NAME/path` as a `Storage`. Safe for many threads."""
 
-    cheap_size: Final = True
+    cheap_size = True
 
     def __init__(self, uri: str) -> None:
-        self.uri: Final = canonical(uri)
+        self.uri = canonical(uri)
         location = parse_location(self.uri)
         if location.scheme != "memory":
             hint = "give a URI such as memory://test/table"
@@ -152,10 +152,6 @@ class MemoryStorage:
         data = self._shared.objects.get(self._below + path)
         return None if data is None else len(data)
 
-    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """See `Storage.sizes`."""
-        return {path: self.size(path) for path in paths}
-
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: this store doesn't say."""
         check_path(path)
@@ -190,12 +186,12 @@ class MemoryStorage:
             raise RetryError("the answer was lost", where=f"{self.uri}/{path}", hint="put it again")
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_with_etag`."""
+        """See `Storage.get_with_etag`."""
         data = self.get(path)
         return data, etag_of(data)
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`."""
+        """See `Storage.replace`."""
         check_new_path(path)
         fault = self._meet_fault(path)
         replaced = False
@@ -218,12 +214,8 @@ class MemoryStorage:
         names = sorted(key for key in sizes if "/" not in key[len(start) :])
         return (Listed(key[len(self._below) :], sizes[key]) for key in names)
 
-    def names(self, prefix: str) -> Sequence[str]:
-        """See `Storage.names`."""
-        return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
-
     def folders(self, prefix: str) -> Sequence[str]:
-        """See `ListsFolders`."""
+        """See `Storage.folders`."""
         folder = check_folder(prefix)
         start = f"{self._below}{folder}/" if folder else self._below
         with self._shared.lock:
@@ -231,7 +223,7 @@ class MemoryStorage:
         return sorted({key.partition("/")[0] for key in below if "/" in key})
 
     def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
-        """See `ListsSomeFolders`."""
+        """See `Storage.some_folders`."""
         names = self.folders(prefix)
         return names if len(names) + len(self.names(prefix)) <= most else None
 
@@ -242,7 +234,7 @@ class MemoryStorage:
         return any(key.partition("/")[0] not in besides for key in below)
 
     def everything(self) -> Iterator[str]:
-        """See `ListsAll`."""
+        """See `Storage.everything`."""
         with self._shared.lock:
             keys = [key for key in self._shared.objects if key.startswith(self._below)]
         return (key[len(self._below) :] for key in keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Entry
@@ -12,9 +12,10 @@ from lakefold_table.position import LogId, Position
 from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions
 from tests.proposals import SCHEMA, append, creation, rows
+from tests.storage_wrapper import StorageWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -102,11 +103,11 @@ def fragments_only(uri: str, count: int, read_version: int = 1) -> Envelope:
     return envelope
 
 
-class Recording:
+class Recording(StorageWrapper):
     """A store that writes down which calls it was asked for, and hands them on."""
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self.calls: list[str] = []
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -119,14 +120,9 @@ class Recording:
         self.calls.append("list")
         return self._storage.names(prefix)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - hands on any call
-        value = getattr(self._storage, name)
-        if not callable(value):
-            return value
-
+    def _handed_on(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
         def recorded(*given: object, **named: object) -> object:
-            # Only now: whether a store has a call is asked, too.
             self.calls.append(name)
-            return value(*given, **named)
+            return call(*given, **named)
 
         return recorded

@@ -17,7 +17,6 @@ from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.uri import local_path
 from lakefold_table.versions.dropped import FOLDER, DroppedBranch, is_note_inside, noted_inside
-from lakefold_table.versions.removal import everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -63,7 +62,7 @@ def noted_in_folder(folder: Path) -> dict[str, tuple[DroppedBranch, ...]]:
 
 def noted_in_bucket(storage: Storage) -> dict[str, tuple[DroppedBranch, ...]]:
     """Returns the same as `noted_in_folder` for a bucket, whose objects below the store's root are listed."""
-    paths = [path for path in everything(storage) if is_note_inside(path)]
+    paths = [path for path in storage.everything() if is_note_inside(path)]
     return noted_inside((path, storage.get(path)) for path in paths)
 
 
@@ -71,7 +70,7 @@ def _tables(address: TableAddress) -> set[str]:
     """Returns the folders that contain versions, relative to the root; the root itself is the empty text."""
     if address.is_local:
         return set(_on_disk(Path(local_path(address.uri))))
-    return set(_among(everything(address.open())))
+    return set(_among(address.open().everything()))
 
 
 def _among(paths: Iterable[str]) -> Iterator[str]:

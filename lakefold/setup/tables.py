@@ -11,11 +11,10 @@ import structlog
 
 from lakefold_committer.tables.branches import located
 from lakefold_table.branch_names import TREE
-from lakefold_table.errors import InvalidError, LakefoldError, OptionName
+from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.nesting import DATA
 from lakefold_table.storage import open_canonical, open_storage
-from lakefold_table.storage.base import ListsFolders
 from lakefold_table.uri import canonical, is_under, local_path
 from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
@@ -63,8 +62,8 @@ def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) 
 def all_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
     """Yields the URIs of the tables below `roots` (canonical URIs), in local folders and in buckets.
 
-    Many folders are searched, but not any number of them. Raises `InvalidError` if a store can't list
-    folders, `RetryError` if it can't be reached: after the tables of the other roots.
+    Many folders are searched, but not any number of them. Raises `RetryError` if a store can't be reached:
+    after the tables of the other roots.
     """
     return _tables_of(roots, storage_options, lambda _: None, _MOST_FOLDERS)
 
@@ -113,9 +112,6 @@ def _stored_tables(
 ) -> Iterator[str]:
     """Yields the tables in a bucket, as `_local_tables` does in folders. Each folder costs a request."""
     storage = open_storage(root, storage_options)
-    if not isinstance(storage, ListsFolders):
-        message = f"the tables below {root} can't be listed"
-        raise InvalidError(message, where=OptionName("roots"), hint="name the tables instead")
     waiting = deque([""])
     for _ in range(_FOLDERS):
         if not waiting:

@@ -11,7 +11,6 @@ import pytest
 
 from lakefold_table.errors import RetryError
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.base import ListsSomeFolders
 from tests.contracts.test_object_answers import Answer, Server, serving
 from tests.servers.s3 import options_for
 
@@ -24,14 +23,9 @@ FOUND = "<Contents><Key>t/f/{}</Key><Size>3</Size></Contents>"
 CALLS: dict[str, Callable[[Storage], object]] = {
     "list": lambda store: list(store.list("f")),
     "names": lambda store: store.names("f"),
-    "some_folders": lambda store: some_folders(store, 1000),
+    "some_folders": lambda store: store.some_folders("f", 1000),
     "anything_at_root": lambda store: store.anything_at_root(["x"]),
 }
-
-
-def some_folders(store: Storage, most: int) -> object:
-    assert isinstance(store, ListsSomeFolders)
-    return store.some_folders("f", most)
 
 
 def page(*parts: str, more: bool = True) -> Answer:
@@ -67,7 +61,7 @@ def test_folders_are_listed_up_to_a_number_of_names(
     folder = "<CommonPrefixes><Prefix>t/f/{}/</Prefix></CommonPrefixes>"
     first = page(FOUND.format("a"), folder.format("b"), token("1"))
     server.plan(*[first, page(folder.format("c"), more=False)][:asked])
-    assert some_folders(store, most) == listed
+    assert store.some_folders("f", most) == listed
     assert len(server.asked) == asked
 
 

@@ -392,7 +392,7 @@ class Dying(LocalStorage):
     """A disk on which a committer gets as far as the files of its next version."""
 
     def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
-        """See `PutsOnceSure`."""
+        """See `Storage.put_once_sure`."""
         if path.endswith(".manifest"):
             raise Died
         return super().put_once_sure(path, buffers, sure)

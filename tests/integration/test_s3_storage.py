@@ -11,7 +11,6 @@ import pytest
 from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.unopened_tables import bucket_of
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.base import ListsSomeFolders
 from lakefold_table.uri import parse_location
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
 from tests.folding import FORMATS, append, entry
@@ -43,7 +42,6 @@ def site(s3: S3Server) -> Bucket:
 
 def test_folders_are_listed_up_to_a_number_of_names(site: Bucket) -> None:
     store = site.open()
-    assert isinstance(store, ListsSomeFolders)
     for path in ("a/b/c", "a/d/e/f", "a/g", "h/i"):
         store.put(path, [b"x"])
     assert sorted(store.some_folders("a", 3) or ()) == ["b", "d"]

@@ -19,7 +19,6 @@ from lakefold_table.errors import PreconditionError
 from lakefold_table.storage import open_storage
 from lakefold_table.tag_proposal import TagChange, TagTarget
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.removal import everything
 from lakefold_table.versions.table_address import TableAddress
 from tests.servers.s3 import BUCKET
 from tests.tables import Folded, fragments_only
@@ -87,6 +86,6 @@ def test_a_branch_is_deleted_with_its_files(table: Folded, s3: S3Server) -> None
     remove_files(TableAddress(table.uri, options), "dev", lambda _: None)
     assert not is_deleted(TableAddress(table.uri, options), "dev")
     assert set(theirs.branches.list()) == {"dev/inner"}
-    left = [path for path in everything(storage) if path.startswith("tree/")]
+    left = [path for path in storage.everything() if path.startswith("tree/")]
     assert left
     assert all(path.startswith("tree/dev/inner/_") for path in left), left

@@ -251,7 +251,7 @@ class Beginning(LocalStorage):
     begun = False
 
     def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
-        """See `PutsOnceSure`."""
+        """See `Storage.put_once_sure`."""
         if path.endswith(".manifest") and not self.begun:
             self.begun = True
             lance.dataset(local_path(self.uri)).initialize_mem_wal(bucket_column="a", num_buckets=2)

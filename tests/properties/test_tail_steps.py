@@ -39,7 +39,7 @@ def test_each_version_once_in_order_within_limits(
     acts: list[tuple[str, int | None, int | None]],
 ) -> None:
     storage = MemoryStorage(f"memory://drawn-steps-{next(COUNTER)}/t")
-    storage.cheap_size = not far  # type: ignore[misc]
+    storage.cheap_size = not far
     table = Folded(storage)
     for size in sizes:
         table.fold(fragments_only(table.uri, size))

@@ -24,6 +24,7 @@ from tests.changing import MemoryRows
 from tests.folding import FORMAT, entries, opened, versions_at
 from tests.foreign import commit
 from tests.memory_storage import Hold, LoseAnswer, MemoryStorage, Refuse
+from tests.storage_wrapper import StorageWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,11 +51,11 @@ class Died(BaseException):
     """The process ended here: nothing of it may catch this."""
 
 
-class Mortal:
+class Mortal(StorageWrapper):
     """A store whose process ends at the call numbered `dies_at`, before it or right after it was done."""
 
     def __init__(self, storage: MemoryStorage, dies_at: int, *, after: bool) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._dies_at = dies_at
         self._after = after
         self.puts: list[str] = []
@@ -64,9 +65,9 @@ class Mortal:
         """See `Storage.put_if_absent`."""
         return self._lived(lambda: self._put(path, buffers))
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - hands on any call
-        value = getattr(self._storage, name)
-        return (lambda *given: self._lived(lambda: value(*given))) if callable(value) else value
+    def _handed_on(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        del name
+        return lambda *given: self._lived(lambda: call(*given))
 
     def _put(self, path: str, buffers: Sequence[Buffer]) -> Put:
         put = self._storage.put_if_absent(path, buffers)

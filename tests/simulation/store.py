@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import RetryError
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 from tests.memory_storage import MemoryStorage
 from tests.simulation.runtime import START_S, Killed
 
@@ -116,8 +116,8 @@ class Store:
             raise RetryError(f"the store is away for {verb}", where=uri)
 
 
-class SimulatedStorage:
-    """A `Storage` for a table and one process."""
+class SimulatedStorage(Storage):
+    """The store of a table, for one process."""
 
     def __init__(self, store: Store, process: Process, uri: str) -> None:
         self.cheap_size = store.cheap_size
@@ -161,6 +161,10 @@ class SimulatedStorage:
         """See `Storage.names`."""
         return self._call("list", prefix, lambda: self._memory.names(prefix))
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `Storage.folders`."""
+        return self._call("list", prefix, lambda: self._memory.folders(prefix))
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         return self._call("anything_at_root", "", lambda: self._memory.anything_at_root(besides))
@@ -190,11 +194,11 @@ class SimulatedStorage:
         self._call("put", path, replaced)
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_with_etag`."""
+        """See `Storage.get_with_etag`."""
         return self._call("get", path, lambda: self._memory.get_with_etag(path))
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`."""
+        """See `Storage.replace`."""
         data = b"".join(buffers)
 
         def replaced() -> bool:

@@ -14,7 +14,7 @@ import pytest
 from lakefold_table.errors import DamagedError, InvalidError, LocationError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.manifest_stores.external import ExternalManifests
-from lakefold_table.storage.base import Listed, ListsInOrder, Put
+from lakefold_table.storage.base import Listed, Put
 from lakefold_table.versions.lost_answers import Published
 from tests.contracts.manifest_stores import BASE, Kept, MemoryManifests, check_whole, publication, versions
 from tests.memory_storage import MemoryStorage
@@ -45,7 +45,6 @@ def test_a_version_is_put_by_five_steps_and_leaves_nothing_behind(kept: Kept) ->
 
 
 def first_names(storage: Storage) -> Sequence[str]:
-    assert isinstance(storage, ListsInOrder)
     assert not storage.lists_in_order
     assert storage.first_names(VERSIONS, 1) == storage.first_names(VERSIONS, 9)[:1]
     return storage.first_names(VERSIONS, 9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +16,7 @@ from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.format import VersionSummary
 from lakefold_table.versions.heads import HEAD_BYTES
 from tests.memory_storage import MemoryStorage
+from tests.storage_wrapper import StorageWrapper
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
 
@@ -26,13 +27,13 @@ COUNTER = itertools.count()
 MANY = 200
 
 
-class Far:
+class Far(StorageWrapper):
     """A store that is not a local disk: it counts its reads, and calls `before` each of them."""
 
     cheap_size = False
 
     def __init__(self, storage: MemoryStorage) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._lock = threading.Lock()
         self.reads: list[str] = []
         self.missed = 0
@@ -53,9 +54,6 @@ class Far:
         finally:
             with self._lock:
                 self.at_once -= 1
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - hands on any call
-        return getattr(self._storage, name)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from lakefold_table.uri import canonical
 from tests.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 def make_table(folder: Path) -> str:
@@ -107,10 +107,16 @@ def closed(folder: bytes | None) -> Iterator[None]:
 
 
 def test_a_store_that_lists_no_folders_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefold.setup.tables.open_storage", lambda *_: object())
-    with pytest.raises(InvalidError) as raised:
-        list(maintained_tables(["s3://lake"], {}))
-    assert raised.value.where == "roots"
+    class Refusing(MemoryStorage):
+        def folders(self, prefix: str) -> Sequence[str]:
+            raise InvalidError("listing is not allowed", where=prefix)
+
+    monkeypatch.setattr("lakefold.setup.tables.open_storage", lambda *_: Refusing("memory://refusing/t"))
+    with capture_logs() as logs:
+        assert list(maintained_tables(["s3://lake"], {})) == []
+    assert [(log["event"], log["folder"]) for log in logs] == [
+        ("a folder was not searched for tables", "s3://lake")
+    ]
 
 
 def test_a_root_that_can_not_be_listed_hides_no_tables_of_others(

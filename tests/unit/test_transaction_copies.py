@@ -162,7 +162,7 @@ def test_what_a_power_cut_left_of_it_is_written_again(tmp_path: Path) -> None:
 class Far(MemoryStorage):
     """A store whose calls wait for a network: a put is done by a thread, once the version before is seen."""
 
-    cheap_size = False  # type: ignore[misc]
+    cheap_size = False
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
@@ -170,7 +170,7 @@ class Far(MemoryStorage):
         self.order: list[str] = []
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """See `BeginsPuts`."""
+        """See `Storage.begin_put`."""
 
         def act() -> None:
             # Ends only because the check continues while this waits.

@@ -24,7 +24,6 @@ from lakefold_table.errors import LakefoldError
 from lakefold_table.format import Fetched
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical
-from lakefold_table.storage.base import ListsSomeFolders, RecordsElsewhere, Storage
 from lakefold_table.uri import FILE, Location
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from lakefold_committer.recovery.recovery_context import ReportedVersions
     from lakefold_log.codec.envelope import Decoded, UnknownKind
     from lakefold_table.formats import Formats
+    from lakefold_table.storage.base import Storage
 
 WORTH_LISTING: Final = 4
 """A folder of a bucket is listed if at least this many names in it are to be checked."""
@@ -133,10 +133,7 @@ class NameCheck:
     def _listing(self, folder: Location, uri: str) -> _Folder | None:
         """Returns what a folder of a bucket holds. Returns None if that takes more than a few requests."""
         try:
-            storage = self._store(uri)
-            if not isinstance(storage, ListsSomeFolders) or isinstance(storage, RecordsElsewhere):
-                return None
-            folders = storage.some_folders("", MOST_LISTED)
+            folders = self._store(uri).some_folders("", MOST_LISTED)
         except LakefoldError:
             return None
         if folders is None:

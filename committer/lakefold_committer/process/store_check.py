@@ -26,7 +26,6 @@ from lakefold_committer.process.watch_threads import watching
 from lakefold_log.client.requests import group_members
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.base import ChecksConditions, Storage
 from lakefold_table.storage.os_errors import failure
 from lakefold_table.uri import FILE, local_path, parse_location
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from lakefold_log.client.admin import Admin
+    from lakefold_table.storage.base import Storage
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -164,5 +164,5 @@ class _Bucket:
 
     def __call__(self) -> None:
         self.storage.anything_at_root()
-        if self.publishes_by_put and isinstance(self.storage, ChecksConditions):
+        if self.publishes_by_put:
             self.storage.check_conditions()

@@ -26,7 +26,6 @@ from lakefold_table.errors import (
 )
 from lakefold_table.roots import below, folder_and_name
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.tag_proposal import NO_TAGS, KnownTags, TagTarget
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.version_mark import mark_of, mark_of_head
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import AnyFormat, State, Tail
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import Position
+    from lakefold_table.storage.base import Storage
     from lakefold_table.tag_proposal import TagChange
     from lakefold_table.versions.stored_table import StoredTable
 
@@ -83,8 +83,6 @@ class Prefetcher:
         self._unpublished: set[int] = set()
         self._tags: dict[str, TagChange] = {}
         self._previews = previews
-        self._gets = stored.storage if isinstance(stored.storage, GetsTogether) else None
-        self._syncs = stored.storage if isinstance(stored.storage, SyncsOthers) else None
 
     def sync(self, paths: Collection[str]) -> None:
         """Makes the files of the table that proposals name durable, as far as they exist.
@@ -92,8 +90,7 @@ class Prefetcher:
         Writers on a local disk may leave them to the operating system, and a power cut would lose the files
         of a version that was reported as Committed. Raises `RetryError` if the disk fails.
         """
-        if self._syncs is not None:
-            self._syncs.sync_others([path for path in paths if path not in self._unwritten])
+        self._stored.storage.sync_others([path for path in paths if path not in self._unwritten])
 
     def remember(self, folded: Folded) -> None:
         """Adds what was folded in memory: its version, files and tags count as written, before they are."""
@@ -172,11 +169,10 @@ class Prefetcher:
     def contents(self, limits: Mapping[str, int]) -> Mapping[str, bytes | None]:
         """Returns the bytes of each file. None: it doesn't exist, or is larger than its limit."""
         together: Mapping[str, bytes | None] = {}
-        if self._gets is not None and len(limits) > 1:
-            own = {path: most for path, most in limits.items() if self._is_own(path)}
-            # If the store refuses one of the paths, each is read by itself.
-            with suppress(InvalidError):
-                together = self._gets.get_together(own)
+        own = {path: most for path, most in limits.items() if self._is_own(path)}
+        # If the store refuses one of the paths, each is read by itself.
+        with suppress(InvalidError):
+            together = self._stored.storage.get_together(own)
         return {
             path: together[path] if path in together else self._content(path, most)
             for path, most in limits.items()
@@ -395,9 +391,8 @@ class Prefetcher:
             if unwritten is not None:
                 return unwritten
         try:
-            size = None if storage is None else storage.size(path)
-            return None if storage is None or size is None or size > most else storage.get(path)
-        except (LocationError, FileNotFoundError):
+            return None if storage is None else storage.get_together({path: most})[path]
+        except LocationError:
             return None
 
     def _listing(self, folder: str) -> Mapping[str, int]:

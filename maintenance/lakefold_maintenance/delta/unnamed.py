@@ -25,13 +25,13 @@ from lakefold_table.delta.actions.paths import is_hidden
 from lakefold_table.delta.log_segment.names import UUID
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.storage.base import ListsAll, ListsFolders, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
     from lakefold_reader.format.source import Source
+    from lakefold_table.storage.base import Storage
 
 _UNIQUE: Final = re.compile(rf"(?:.*[/_.-])?(?:[^/]*[-_])?{UUID}[^/]*\.(?:parquet|bin)")
 _STAGED: Final = re.compile(r"data/[0-9a-f]{32}_staged\.lance")
@@ -99,7 +99,8 @@ def _needed(source: Source, first: int, newest: int) -> set[str]:
 
 def _listed(storage: Storage) -> Iterator[str]:
     """Yields the paths of all files of the table, without those of tables inside of its folder."""
-    if isinstance(storage, ListsAll):
+    if not storage.cheap_size:
+        # Each folder costs a request.
         paths = list(storage.everything())
         inner = {path[:at] for path in paths for name in _TABLES if (at := path.find(f"/{name}/") + 1)}
         yield from (path for path in paths if not any(path.startswith(each) for each in inner))
@@ -107,7 +108,7 @@ def _listed(storage: Storage) -> Iterator[str]:
     left = [""]
     while left:
         folder = left.pop()
-        inside = storage.folders(folder) if isinstance(storage, ListsFolders) else ()
+        inside = storage.folders(folder)
         if folder and not set(_TABLES).isdisjoint(inside):
             continue
         prefix = f"{folder}/" if folder else ""

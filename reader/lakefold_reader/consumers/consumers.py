@@ -32,7 +32,7 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.ref_files import CONSUMER_TAG
-from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown, SyncsOthers
+from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.version_removals import VersionRemovals
 
@@ -113,8 +113,6 @@ class Consumers:
 
     def _find_with_etag(self, name: str) -> tuple[Consumer | None, str]:
         """Returns what `find` does, and the etag of the object, which is empty if the store gives none."""
-        if not isinstance(self._storage, ReplacesKnown):
-            return self.find(name), ""
         path = _path(name)
         try:
             data, etag = self._storage.get_with_etag(path)
@@ -286,14 +284,13 @@ class Consumers:
 
         After a power cut another version could have its number, and the consumer would have missed that.
         """
-        storage = self._source.storage
-        if at is not None and isinstance(storage, SyncsOthers):
-            storage.sync_others([self._source.versions.path(at.version)])
+        if at is not None:
+            self._source.storage.sync_others([self._source.versions.path(at.version)])
 
     def _replaced(self, moved: Consumer, etag: str) -> bool:
         """Returns whether the store now holds this object, always true if it supports no condition."""
         path, data = _path(moved.name), [_encoded(moved)]
-        if etag and isinstance(self._storage, ReplacesKnown):
+        if etag:
             try:
                 return self._storage.replace(path, etag, data)
             except DoubtfulPutError:

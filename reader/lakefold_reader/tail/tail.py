@@ -60,7 +60,6 @@ from lakefold_table.errors import (
 )
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.roots import above
-from lakefold_table.storage.base import NamesObstacles
 from lakefold_table.version_mark import mark_of
 
 if TYPE_CHECKING:
@@ -530,8 +529,7 @@ class Tail(Closing, Iterator[Change]):
         ) or now - self._checked_beside_at <= self._pace.beside:
             return False
         self._checked_beside_at = now
-        if isinstance(storage, NamesObstacles):
-            check_free(storage, self._source.versions.path(seen + 1))
+        check_free(storage, self._source.versions.path(seen + 1))
         return self._lost_at is not None or not self._source.versions.exists(seen)
 
     def _wait_for_return(self, error: NotATableError, *, can_wait: bool) -> None:

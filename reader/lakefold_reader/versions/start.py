@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lakefold_reader.format.source import Source
     from lakefold_table.format import VersionSummary
-    from lakefold_table.storage.base import NamesObstacles
+    from lakefold_table.storage.base import Storage
 
 
 class MadeAnewError(InvalidError):
@@ -70,7 +70,7 @@ def removed(source: Source, cursor: Cursor) -> NotATableError:
     )
 
 
-def check_free(storage: NamesObstacles, path: str) -> None:
+def check_free(storage: Storage, path: str) -> None:
     """Raises `DamagedError` if something that is not a file has the name of a version."""
     obstacle = storage.obstacle(path)
     if obstacle:

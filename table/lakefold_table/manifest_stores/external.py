@@ -21,39 +21,31 @@ from __future__ import annotations
 
 import uuid
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord, ManifestStore
 from lakefold_table.manifest_stores.staged_manifests import IncompleteUploads, VersionFinalizer, VersionPaths
-from lakefold_table.storage.base import (
-    BeginsPuts,
-    DoubtfulPutError,
-    ListsAll,
-    ListsFolders,
-    ListsInOrder,
-    Put,
-    PutsTogether,
-    ReplacesKnown,
-    put_or_exists,
-)
+from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
 from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from lakefold_table.storage.base import Buffer, Listed, Storage
+    from lakefold_table.storage.base import Buffer, Listed
 
 Answer = TypeVar("Answer")
 
 
-class ExternalManifests:
+class ExternalManifests(Storage):
     """A store whose versions are committed in a manifest store, and that keeps all objects in `objects`.
 
     `uri`: the canonical URI that names both. `new_id` returns the part of a name that no other writer uses.
     Raises `LocationError` for the root of a bucket, for which a manifest store has no name.
     """
+
+    records_versions = True
 
     def __init__(
         self,
@@ -66,17 +58,13 @@ class ExternalManifests:
         if not base:
             hint = "put the table into a folder of the bucket"
             raise LocationError("a manifest store can't name the root of a bucket", where=uri, hint=hint)
-        self.uri: Final = uri
+        self.uri = uri
+        self.cheap_size, self.lists_in_order = objects.cheap_size, objects.lists_in_order
         self._objects = objects
         self._manifests = manifests
         self._new_id = new_id
         self._finalizer = VersionFinalizer(base, objects, manifests)
         self._left = IncompleteUploads()
-
-    @property
-    def cheap_size(self) -> bool:
-        """See `Storage.cheap_size`."""
-        return self._objects.cheap_size
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
@@ -136,11 +124,9 @@ class ExternalManifests:
         return Put.STORED
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """See `PutsTogether`; in sequence for versions, and if the objects' store can't do better."""
+        """See `Storage.put_together`; in sequence for versions."""
         versions = any(self._finalizer.slot(path) is not None for path, _ in objects)
-        if isinstance(self._objects, PutsTogether) and not versions:
-            return self._objects.put_together(objects)
-        return [put_or_exists(self, path, buffers) for path, buffers in objects]
+        return super().put_together(objects) if versions else self._objects.put_together(objects)
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`. Raises `InvalidError` for a version, which never changes."""
@@ -151,24 +137,17 @@ class ExternalManifests:
         self._objects.put(path, buffers)
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """See `BeginsPuts`; done at once if the objects' store can't begin a put."""
-        if isinstance(self._objects, BeginsPuts) and self._finalizer.slot(path) is None:
-            return self._objects.begin_put(path, buffers)
-        self.put(path, buffers)
-        return _done
+        """See `Storage.begin_put`. Raises `InvalidError` for a version, as `put` does."""
+        is_version = self._finalizer.slot(path) is not None
+        return super().begin_put(path, buffers) if is_version else self._objects.begin_put(path, buffers)
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_with_etag`; the etag is empty if the objects' store has none."""
-        if isinstance(self._objects, ReplacesKnown):
-            return self._objects.get_with_etag(path)
-        return self.get(path), ""
+        """See `Storage.get_with_etag`: as the objects' store."""
+        return self._objects.get_with_etag(path)
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`; without an etag it is a `put`."""
-        if etag and isinstance(self._objects, ReplacesKnown):
-            return self._objects.replace(path, etag, buffers)
-        self.put(path, buffers)
-        return True
+        """See `Storage.replace`: as the objects' store."""
+        return self._objects.replace(path, etag, buffers)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`; versions that are committed and not finalized are finalized first."""
@@ -181,20 +160,13 @@ class ExternalManifests:
         return self._objects.names(prefix)
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """See `ListsFolders`: as the objects' store."""
-        return self._objects.folders(prefix) if isinstance(self._objects, ListsFolders) else ()
-
-    @property
-    def lists_in_order(self) -> bool:
-        """See `ListsInOrder`: as the objects' store."""
-        return isinstance(self._objects, ListsInOrder) and self._objects.lists_in_order
+        """See `Storage.folders`: as the objects' store."""
+        return self._objects.folders(prefix)
 
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
-        """See `ListsInOrder`; versions that are committed and not finalized are finalized first."""
+        """See `Storage.first_names`; versions that are committed and not finalized are finalized first."""
         self._finalize_in(prefix)
-        if isinstance(self._objects, ListsInOrder):
-            return self._objects.first_names(prefix, count)
-        return sorted(self._objects.names(prefix), key=str.encode)[:count]
+        return self._objects.first_names(prefix, count)
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
@@ -207,13 +179,11 @@ class ExternalManifests:
         self._objects.delete(path)
 
     def everything(self) -> Iterator[str]:
-        """See `ListsAll`: as the objects' store."""
-        if not isinstance(self._objects, ListsAll):
-            raise InvalidError("this store can't list all that it holds", where=self.uri)
+        """See `Storage.everything`: as the objects' store."""
         return self._objects.everything()
 
     def forget_versions(self) -> None:
-        """See `RecordsElsewhere`; versions that are committed and not finalized are finalized first."""
+        """See `Storage.forget_versions`; versions that are only committed are finalized first."""
         self._finalize_in(MANIFESTS.folder)
         self._manifests.forget(self._finalizer.from_bucket("").rstrip("/"))
 
@@ -305,7 +275,3 @@ class ExternalManifests:
             self._left.keep(slot, staged)
         else:
             self._left.drop(slot, staged)
-
-
-def _done() -> None:
-    """Returns at once: the put has ended already."""

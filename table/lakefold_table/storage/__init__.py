@@ -6,13 +6,13 @@ and then the file that makes the version by `put_if_absent`: `STORED` means that
 survives a crash, `EXISTS` that another writer was first, and after a `DoubtfulPutError` only reading back
 shows which of the two it was.
 
-`base` has what every store promises, `paths` what may name an object. `local` is a folder: `durable` orders
-its system calls, `os_errors` says what a failed call means. `s3` is a bucket: `aws` makes its clients from
-`aws_options` and translates their errors, `multipart` uploads what is too large for one request. `objects` is
-a bucket at Google or Azure. The package `manifest_stores`, which knows how versions are named, has buckets
-whose versions are committed in another store. Tests have a store in memory as well, which can plan faults. A
-single suite, `tests/contracts/behaviour.py`, checks what holds for all of them. `option_names` warns of
-options that no store has.
+`base` has what every store promises, and does what a store can do no better; `paths` has what may name an
+object. `local` is a folder: `durable` orders its system calls, `os_errors` says what a failed call means.
+`s3` is a bucket: `aws` makes its clients from `aws_options` and translates their errors, `multipart` uploads
+what is too large for one request. `objects` is a bucket at Google or Azure. The package `manifest_stores`,
+which knows how versions are named, has buckets whose versions are committed in another store. Tests have a
+store in memory as well, which can plan faults. A single suite, `tests/contracts/behaviour.py`, checks what
+holds for all of them. `option_names` warns of options that no store has.
 
 If the client library of a store isn't installed, the error names the extra that contains it. Other stores
 don't need it.

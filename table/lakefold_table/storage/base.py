@@ -7,10 +7,11 @@ with `/` between segments.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lakefold_table.errors import InvalidError, LocationError
 
@@ -48,19 +49,33 @@ class Listed:
 
 
 class Storage(Protocol):
-    """A store of objects below a root.
+    """A store of objects below a root. Each kind of store inherits from it.
 
-    Every call raises `RetryError` if the store can't be reached or reports a fault that may pass, and
-    `InvalidError` if it refuses for good (no permission, a path that leaves the root).
+    What has a body here is right for every store, and a store overrides it if it can do better. Every call
+    raises `RetryError` if the store can't be reached or reports a fault that may pass, and `InvalidError` if
+    it refuses for good (no permission, a path that leaves the root).
     """
 
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
+    uri: str
+    """The canonical URI of the root."""
 
-    @property
-    def cheap_size(self) -> bool:
-        """Whether `size` takes microseconds (a local disk), so that checking each file is cheap."""
+    cheap_size: bool
+    """Whether `size` takes microseconds (a local disk), so that checking each file is cheap."""
+
+    lists_in_order: bool = False
+    """Whether the first names of a folder are listed without going through all of them.
+
+    Lance clients know the same stores, and write no hint of the newest version there.
+    """
+
+    calls_sure_last: bool = False
+    """Whether `put_once_sure` writes the whole object, durably, before it calls `sure`."""
+
+    records_versions: bool = False
+    """Whether another store records the versions, even after their files were removed.
+
+    So `put_if_absent` never stores the same version twice.
+    """
 
     def get(self, path: str) -> bytes:
         """Returns the whole object. Raises `FileNotFoundError` if it doesn't exist.
@@ -74,11 +89,32 @@ class Storage(Protocol):
     def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
         """Returns the last `length` bytes (the whole object if it is shorter) and the object's size."""
 
+    def get_together(self, limits: Mapping[str, int]) -> dict[str, bytes | None]:
+        """Returns each object, by its path; None if it doesn't exist or has more bytes than its limit.
+
+        For several small objects. Raises `InvalidError` if one of them can't be read: a path or a link leaves
+        the root, for instance.
+        """
+        contents: dict[str, bytes | None] = dict.fromkeys(limits)
+        for path, most in limits.items():
+            size = self.size(path)
+            if size is not None and size <= most:
+                with suppress(FileNotFoundError):
+                    contents[path] = self.get(path)
+        return contents
+
+    def get_with_etag(self, path: str) -> tuple[bytes, str]:
+        """Returns what `get` does, and an etag that no other content under this name has.
+
+        The etag is empty if the server gives none.
+        """
+
     def size(self, path: str) -> int | None:
         """Returns the object's size in bytes, or None if it doesn't exist."""
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """Returns `size` for each path, as fast as this store can (in parallel over a network)."""
+        return {path: self.size(path) for path in paths}
 
     def stored_at(self, path: str) -> int | None:
         """Returns when the object was stored, in microseconds since 1970 by the store's clock.
@@ -87,6 +123,21 @@ class Storage(Protocol):
         know how long something took. The first in-commit timestamp of a Delta table is later than it
         (Delta fact 6.6).
         """
+
+    def obstacle(self, path: str) -> str:  # noqa: ARG002 - only a folder can have an object's name, on a disk
+        """Returns what has this name if it is not an object ("a folder").
+
+        Returns "" if nothing has it, or an object.
+        """
+        return ""
+
+    def check_conditions(self) -> None:
+        """Raises `InvalidError` if the server stores an object under a name that is taken.
+
+        Called before the first version is put: a server may not keep what `put_if_absent` promises. One that
+        passed is not tried again in this process. Raises `RetryError` if it could not be tried now.
+        """
+        return
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """Stores the joined buffers under a name that is not taken yet, durably, atomically.
@@ -97,8 +148,43 @@ class Storage(Protocol):
         the answer was lost.
         """
 
+    def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
+        """Does the same as `put_if_absent`, but calls `sure` before, as late as the store can.
+
+        If it `calls_sure_last`, the object is written then and has no name yet. What `sure` raises is raised,
+        and the object then doesn't exist. It may be called more than once.
+        """
+        sure()
+        return self.put_if_absent(path, buffers)
+
+    def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
+        """Puts each pair of a path and buffers as `put_if_absent` does, in any order. Returns how each ended.
+
+        A put whose answer was lost counts as `EXISTS`: the caller has to read what has the name, if anything.
+        When this returns, all objects survive a crash of the machine, those that existed before too. If it
+        raises, any of them may have been stored.
+        """
+        return [put_or_exists(self, path, buffers) for path, buffers in objects]
+
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """Stores the joined buffers under this name, durably, replacing any such object atomically."""
+
+    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """Begins to store the joined buffers under this name, replacing any such object atomically.
+
+        The function that is returned waits until the whole object can be read, and raises what `put` would
+        raise. On a local disk a crash of the machine may remove the object or leave it empty: use it only for
+        objects whose content is stored durably elsewhere.
+        """
+        self.put(path, buffers)
+        return at_once
+
+    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
+        """Puts the object as `put` does if it still has this etag (of `get_with_etag`), atomically.
+
+        Returns False if it has another or is gone. Raises `DoubtfulPutError` if the answer was lost. A server
+        that doesn't know such a condition may ignore it or refuse the request (`InvalidError`).
+        """
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yields the objects directly inside the folder `prefix` (no recursion), in the order of their names.
@@ -113,6 +199,30 @@ class Storage(Protocol):
 
         For folders of a hundred thousand objects.
         """
+        return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
+
+    def first_names(self, prefix: str, count: int) -> Sequence[str]:
+        """Returns the first of the names that `list` would yield, at most `count`, in their order."""
+        return sorted(self.names(prefix), key=str.encode)[:count]
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """Returns the names of the folders directly inside `prefix`, in any order, without links."""
+
+    def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:  # noqa: ARG002 - of no use here
+        """Returns what `folders` does, or None if more than `most` names are directly inside.
+
+        Names of objects count as well. A folder that is not named held no object when it was listed. Returns
+        None as well if the store can't list them a thousand at a time, over a network.
+        """
+        return None
+
+    def everything(self) -> Iterator[str]:
+        """Yields the paths of all objects below the root, however deep, in any order."""
+        left = [""]
+        for folder in left:
+            below = f"{folder}/" if folder else ""
+            left.extend(below + name for name in self.folders(folder))
+            yield from (below + name for name in self.names(folder))
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """Returns whether any object exists below the root: whether the folder is in use.
@@ -123,6 +233,14 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Removes the object. Does nothing if it doesn't exist."""
 
+    def forget_versions(self) -> None:
+        """Removes the records of the versions of the table at the root, but not those of its branches.
+
+        For a store that `records_versions`. The newest is removed last. A file of a version counts as that
+        version without a record.
+        """
+        return
+
     def make_durable(self, paths: Iterable[str]) -> None:
         """Makes these objects survive a crash of the machine, whichever process wrote them.
 
@@ -132,163 +250,17 @@ class Storage(Protocol):
         missing.
         """
 
-
-@runtime_checkable
-class SyncsOthers(Protocol):
-    """A store in which other writers may leave objects that a power cut would still remove."""
-
-    def sync_others(self, paths: Collection[str]) -> None:
+    def sync_others(self, paths: Collection[str]) -> None:  # noqa: ARG002 - only a disk may lose what it has
         """Makes those of the objects that exist survive a crash of the machine.
 
         For the thousands of files that proposals name: each is synced once, and so are the folders that hold
         them. Paths that don't exist or are not objects are skipped.
         """
+        return
 
 
-@runtime_checkable
-class GetsTogether(Protocol):
-    """A store that reads several small objects faster together than in sequence."""
-
-    def get_together(self, limits: Mapping[str, int]) -> dict[str, bytes | None]:
-        """Returns each object, by its path; None if it doesn't exist or has more bytes than its limit.
-
-        Raises `InvalidError` if one of them can't be read: a path or a link leaves the root, for instance.
-        """
-
-
-@runtime_checkable
-class PutsTogether(Protocol):
-    """A store that puts several objects faster together than in sequence."""
-
-    def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """Puts each pair of a path and buffers as `put_if_absent` does, in any order. Returns how each ended.
-
-        A put whose answer was lost counts as `EXISTS`: the caller has to read what has the name, if anything.
-        When this returns, all objects survive a crash of the machine, those that existed before too. If it
-        raises, any of them may have been stored.
-        """
-
-
-@runtime_checkable
-class BeginsPuts(Protocol):
-    """A store that can put an object while its caller does something else, or at next to no cost."""
-
-    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """Begins to store the joined buffers under this name, replacing any such object atomically.
-
-        The function that is returned waits until the whole object can be read, and raises what `put` would
-        raise. On a local disk a crash of the machine may remove the object or leave it empty: use it only for
-        objects whose content is stored durably elsewhere.
-        """
-
-
-@runtime_checkable
-class PutsOnceSure(Protocol):
-    """A store that writes an object durably before it can be read, so that both waits can overlap."""
-
-    def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
-        """Does the same as `put_if_absent`, but calls `sure` when the object is written and has no name yet.
-
-        What `sure` raises is raised, and the object then doesn't exist. It may be called more than once.
-        """
-
-
-@runtime_checkable
-class ReplacesKnown(Protocol):
-    """A store that can replace an object on condition that it has not changed since it was read."""
-
-    def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """Returns what `get` does, and an etag that no other content under this name has."""
-
-    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """Puts the object as `put` does if it still has this etag, atomically.
-
-        Returns False if it has another or is gone. Raises `DoubtfulPutError` if the answer was lost. A server
-        that doesn't know such a condition may ignore it or refuse the request (`InvalidError`).
-        """
-
-
-@runtime_checkable
-class ListsFolders(Protocol):
-    """A store that can list the folders within a folder."""
-
-    def folders(self, prefix: str) -> Sequence[str]:
-        """Returns the names of the folders directly inside `prefix`, in any order, without links."""
-
-
-@runtime_checkable
-class ListsSomeFolders(Protocol):
-    """A store over a network that can list the folders within a folder a thousand at a time."""
-
-    def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
-        """Returns what `ListsFolders.folders` does, or None if more than `most` names are directly inside.
-
-        Names of objects count as well. A folder that is not named held no object when it was listed.
-        """
-
-
-@runtime_checkable
-class NamesObstacles(Protocol):
-    """A store in which something other than an object can have an object's name."""
-
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
-
-    def obstacle(self, path: str) -> str:
-        """Returns what has this name if it is not an object ("a folder").
-
-        Returns "" if nothing has it, or an object.
-        """
-
-
-@runtime_checkable
-class ListsInOrder(Protocol):
-    """A store that can list the first names of a folder without going through all of them."""
-
-    @property
-    def lists_in_order(self) -> bool:
-        """Whether it does.
-
-        Lance clients know the same stores, and write no hint of the newest version there.
-        """
-
-    def first_names(self, prefix: str, count: int) -> Sequence[str]:
-        """Returns the first of the names that `list` would yield, at most `count`, in their order."""
-
-
-@runtime_checkable
-class ChecksConditions(Protocol):
-    """A store whose server may not keep what `put_if_absent` promises, so that it is tried first."""
-
-    def check_conditions(self) -> None:
-        """Raises `InvalidError` if the server stores an object under a name that is taken.
-
-        Called before the first version is put. A server that passed is not tried again in this process.
-        Raises `RetryError` if it could not be tried now.
-        """
-
-
-@runtime_checkable
-class ListsAll(Protocol):
-    """A store without folders that can list all objects below its root, so that a table can be removed."""
-
-    def everything(self) -> Iterator[str]:
-        """Yields the paths of all objects below the root, however deep, in any order."""
-
-
-@runtime_checkable
-class RecordsElsewhere(Protocol):
-    """A store whose versions are recorded in another store, even after their files were removed.
-
-    So `put_if_absent` never stores the same version twice.
-    """
-
-    def forget_versions(self) -> None:
-        """Removes the records of the versions of the table at the root, but not those of its branches.
-
-        The newest is removed last. A file of a version counts as that version without a record.
-        """
+def at_once() -> None:
+    """Returns at once: for what begins or waits for nothing."""
 
 
 def etag_of(data: bytes) -> str:

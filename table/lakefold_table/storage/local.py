@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lakefold_table.errors import LocationError
 from lakefold_table.new_threads import new_threads
-from lakefold_table.storage.base import Buffer, Listed, Put, check_whole, etag_of
+from lakefold_table.storage.base import Buffer, Listed, Put, Storage, at_once, check_whole, etag_of
 from lakefold_table.storage.durable import READ, DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.files_of_others import FilesOfOthers, FileStamp
 from lakefold_table.storage.folders import Folders, LinkError, is_link
@@ -51,7 +51,7 @@ Identity = tuple[int, int]
 """The device and the inode number of a folder or a file: two with the same are the same."""
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """A folder of the local file system as a `Storage`. Safe for many threads and many processes.
 
     `root`: a path or a `file://` URI; it need not exist until something is put. `unnamed`: whether new files
@@ -60,7 +60,8 @@ class LocalStorage:
     `root` is the URI of another kind of store.
     """
 
-    cheap_size: Final = True
+    cheap_size = True
+    calls_sure_last = True
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class LocalStorage:
         calls: Calls | None = None,
         doubts: Doubts | None = None,
     ) -> None:
-        self.uri: Final = canonical(root)
+        self.uri = canonical(root)
         self._root = local_path(self.uri)
         self._below = self._root.rstrip("/") + "/"
         if unnamed is None:
@@ -92,7 +93,7 @@ class LocalStorage:
             return _read(fd, 0, size)
 
     def get_together(self, limits: Mapping[str, int]) -> dict[str, bytes | None]:
-        """See `GetsTogether`: a folder is opened once for all of its objects."""
+        """See `Storage.get_together`: a folder is opened once for all of its objects."""
         contents: dict[str, bytes | None] = dict.fromkeys(limits)
         for folder, paths in by_folder(limits).items():
             where = self._below + folder
@@ -133,10 +134,10 @@ class LocalStorage:
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
-        return self.put_once_sure(path, buffers, _sure)
+        return self.put_once_sure(path, buffers, at_once)
 
     def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
-        """See `PutsOnceSure`."""
+        """See `Storage.put_once_sure`."""
         folder, name = new_path(path)
         with _translated_errors(self._below + path):
             if self._in_folder(folder, lambda at: self._create(at, path, buffers, sure)):
@@ -148,7 +149,9 @@ class LocalStorage:
         return Put.EXISTS
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """See `PutsTogether`: files synced together share a commit of the journal and a folder sync."""
+        """See `Storage.put_together`: files synced together share a journal commit and a folder sync."""
+        if len(objects) <= 1:
+            return super().put_together(objects)
         with new_threads(), ThreadPoolExecutor(max(1, min(len(objects), _SYNCING))) as pool:
             puts = list(pool.map(self._put_unsynced, *zip(*objects, strict=True)))
         for folder, paths in by_folder(path for path, _ in objects).items():
@@ -162,19 +165,19 @@ class LocalStorage:
             self._in_folder(folder, lambda at: self._files.replace(at, name, buffers))
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """See `BeginsPuts`: the file can be read at once, but is not synced; that takes ten times as long."""
+        """See `Storage.begin_put`: the file can be read at once, but is not synced: ten times as fast."""
         folder, name = new_path(path)
         with _translated_errors(self._below + path):
             self._in_folder(folder, lambda at: self._files.show(at, name, buffers))
-        return _sure
+        return at_once
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_with_etag`."""
+        """See `Storage.get_with_etag`."""
         data = self.get(path)
         return data, etag_of(data)
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`: the processes of a machine take turns.
+        """See `Storage.replace`: the processes of a machine take turns.
 
         A rename has no condition, so a process that replaces files of a folder holds a lock on it.
         """
@@ -218,11 +221,11 @@ class LocalStorage:
         return self._scan(folder, is_object)
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """See `ListsFolders`."""
+        """See `Storage.folders`."""
         return self._scan(check_folder(prefix), lambda entry: entry.is_dir(follow_symlinks=False))
 
     def obstacle(self, path: str) -> str:
-        """See `NamesObstacles`. About 15 µs if nothing has the name."""
+        """See `Storage.obstacle`. About 15 µs if nothing has the name."""
         name = path.rpartition("/")[2]
         try:
             with _translated_errors(self._below + path), self._read(folder_of(path)) as at:
@@ -261,7 +264,7 @@ class LocalStorage:
             self._sync_names(folder, [joined(folder, name) for name in names])
 
     def sync_others(self, paths: Collection[str]) -> None:
-        """See `SyncsOthers`. Some µs for each of many files that their writer has synced already."""
+        """See `Storage.sync_others`. Some µs for each of many files that their writer has synced already."""
         others = FilesOfOthers(
             self._folders,
             self._sync_content,
@@ -335,7 +338,7 @@ class LocalStorage:
         folder, _ = new_path(path)
 
         def put(at: int) -> Put:
-            if self._create(at, path, buffers, _sure, synced=False):
+            if self._create(at, path, buffers, at_once, synced=False):
                 return Put.STORED
             with suppress(FileNotFoundError):
                 self._sync_content(at, path)
@@ -551,10 +554,6 @@ def _is_taken(at: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _sure() -> None:
-    """Returns at once: a `sure` for a put that waits for nothing."""
 
 
 @contextmanager

@@ -27,14 +27,14 @@ from obstore.store import AzureStore, GCSStore
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.own_process import OwnProcess
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, put_or_exists
-from lakefold_table.storage.concurrently import begun, together
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole
+from lakefold_table.storage.concurrently import RemoteStorage, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore, RetryConfig
@@ -43,8 +43,6 @@ _DEFAULTS: Final = {"connect_timeout": "5s", "timeout": "60s"}
 """The client's options if they are not given. A manifest of 100 MB needs some seconds."""
 _RETRIES: Final = 6
 _RETRY_SECONDS: Final = 60
-_AT_ONE_TIME: Final = 32
-"""How many requests run together if many objects are read or put."""
 _FARTHEST: Final = 1 << 62
 
 # Options whose names in pylance differ from those in obstore.
@@ -103,16 +101,18 @@ def open_objects(uri: str, storage_options: Mapping[str, str] | None = None) -> 
     return ObjectStorage(name, _clients(name, storage_options or {}))
 
 
-class ObjectStorage:
+class ObjectStorage(RemoteStorage):
     """The objects below a root, through obstore, as a `Storage`. Safe for many threads.
 
     `clients`: those of the bucket (any of obstore's stores will do). `uri` names the root inside it.
     """
 
-    cheap_size: Final = False
+    at_one_time = 32
+    lists_in_order = True
+    """Both providers list by name, and Lance clients rely on that too."""
 
     def __init__(self, uri: str, clients: ObjectClients) -> None:
-        self.uri: Final = uri
+        self.uri = uri
         self._made = clients
         root = parse_location(uri).path
         self._below = root + "/" if root else ""
@@ -167,11 +167,6 @@ class ObjectStorage:
         except FileNotFoundError:
             return None
 
-    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """See `Storage.sizes`."""
-        requested = list(paths)
-        return dict(zip(requested, together(self.size, requested, _AT_ONE_TIME), strict=True))
-
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: these stores report whole seconds."""
         check_path(path)
@@ -197,10 +192,6 @@ class ObjectStorage:
             raise self._doubt(path, error) from error
         return Put.STORED
 
-    def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """See `PutsTogether`. A lost answer counts as `EXISTS`: the caller has to read back."""
-        return together(lambda item: put_or_exists(self, *item), objects, _AT_ONE_TIME)
-
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
         check_new_path(path)
@@ -208,12 +199,8 @@ class ObjectStorage:
         with self._translated_errors(path, of_bucket=True):
             obstore.put(self._clients.patient, self._below + path, data, use_multipart=False)
 
-    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """See `BeginsPuts`: the request is sent by a thread of its own."""
-        return begun(lambda: self.put(path, buffers))
-
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_with_etag`.
+        """See `Storage.get_with_etag`.
 
         The etag is the store's own name of the object's present state.
         """
@@ -224,7 +211,7 @@ class ObjectStorage:
             return bytes(result.bytes()), json.dumps({name: value for name, value in state.items() if value})
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`. One request, which is never repeated."""
+        """See `Storage.replace`. One request, which is never repeated."""
         check_new_path(path)
         data, state = b"".join(buffers), json.loads(etag)
         try:
@@ -249,16 +236,11 @@ class ObjectStorage:
         return [meta["path"].rpartition("/")[2] for meta in self._listed(check_folder(prefix))[0]]
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """See `ListsFolders`."""
+        """See `Storage.folders`."""
         return [path.rpartition("/")[2] for path in self._listed(check_folder(prefix))[1]]
 
-    @property
-    def lists_in_order(self) -> bool:
-        """See `ListsInOrder`: both providers list by name, and Lance clients rely on that too."""
-        return True
-
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
-        """See `ListsInOrder`. One request, unless the first thousands of names are in folders below."""
+        """See `Storage.first_names`. One request, unless thousands of names in folders come first."""
         folder = check_folder(prefix)
         start = (self._below + folder).rstrip("/")
         cut = len(start) + bool(start)
@@ -268,7 +250,7 @@ class ObjectStorage:
             return [*islice((name for name in names if name and "/" not in name), count)]
 
     def check_conditions(self) -> None:
-        """See `ChecksConditions`: three requests, once for a bucket."""
+        """See `Storage.check_conditions`: three requests, once for a bucket."""
         put = partial(self.put_if_absent, buffers=[b"probe"])
         check_once(self._clients.server, lambda: check_puts(self, lambda path: (put(path), put(path))))
 
@@ -279,7 +261,7 @@ class ObjectStorage:
         return any(path.rpartition("/")[2] not in besides for path in paths)
 
     def everything(self) -> Iterator[str]:
-        """See `ListsAll`. A request for each thousand names, sent while the iterator is read."""
+        """See `Storage.everything`. A request for each thousand names, sent while the iterator is read."""
         with self._translated_errors("", of_bucket=True):
             for chunk in obstore.list(self._clients.patient, self._below.rstrip("/") or None):
                 yield from (meta["path"][len(self._below) :] for meta in chunk)
@@ -298,7 +280,7 @@ class ObjectStorage:
         requested = list(paths)
         for path in requested:
             check_path(path)
-        together(self._head, requested, _AT_ONE_TIME)
+        together(self._head, requested, self.at_one_time)
 
     def _head(self, path: str) -> ObjectMeta:
         """Returns the store's metadata of an object. Raises `FileNotFoundError`."""

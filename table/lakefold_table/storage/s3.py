@@ -28,8 +28,8 @@ from lakefold_table.storage.aws import (
     status_of,
     translated_errors,
 )
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole, put_or_exists
-from lakefold_table.storage.concurrently import begun, together
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, check_whole
+from lakefold_table.storage.concurrently import RemoteStorage, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.multipart import PartsUpload
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
@@ -70,22 +70,23 @@ class _Body(NamedTuple):
     etag: str = ""
 
 
-class S3Storage:
+class S3Storage(RemoteStorage):
     """The objects below `s3://BUCKET/PATH` as a `Storage`. Safe for many threads.
 
     `storage_options`: as pylance takes them (`aws_options`). Raises `InvalidError` if they can't be used, or
     if `uri` names another kind of store.
     """
 
-    cheap_size: Final = False
+    at_one_time = AT_ONE_TIME
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self.uri: Final = canonical(uri)
+        self.uri = canonical(uri)
         location = parse_location(self.uri)
         if location.scheme != "s3" or location.external:
             hint = "give a URI such as s3://BUCKET/PATH"
             raise InvalidError(f"a {location.scheme} URI is not a plain S3 store", where=uri, hint=hint)
         self._bucket = location.authority
+        self.lists_in_order = not self._bucket.endswith(_EXPRESS)
         self._below = location.path + "/" if location.path else ""
         options = aws_options(storage_options)
         clients = s3_clients(options, self._bucket)
@@ -128,11 +129,6 @@ class S3Storage:
         except FileNotFoundError:
             return None
 
-    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """See `Storage.sizes`. Many requests at once."""
-        requested = list(paths)
-        return dict(zip(requested, together(self.size, requested, AT_ONE_TIME), strict=True))
-
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: the time of the object's last modification, in whole seconds."""
         try:
@@ -152,10 +148,6 @@ class S3Storage:
             lambda: self._once.put_object(**self._all, **self._new, Key=self._key(path), Body=data, **_NEW),
         )
 
-    def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """See `PutsTogether`: many requests at once."""
-        return together(lambda item: put_or_exists(self, *item), objects, AT_ONE_TIME)
-
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
         check_new_path(path)
@@ -166,17 +158,13 @@ class S3Storage:
             else:
                 self._patient.put_object(**self._all, **self._new, Key=self._key(path), Body=data)
 
-    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """See `BeginsPuts`: the request is sent by a thread of its own."""
-        return begun(lambda: self.put(path, buffers))
-
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_with_etag`."""
+        """See `Storage.get_with_etag`."""
         body = self._read(path, None)
         return body.data, body.etag
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`. One request, sent once. S3 has known its condition since 2024."""
+        """See `Storage.replace`. One request, sent once. S3 has known its condition since 2024."""
         check_new_path(path)
         request: dict[str, Any] = {**self._all, **self._new, "Key": self._key(path), "IfMatch": etag}
         data = b"".join(buffers)
@@ -196,17 +184,13 @@ class S3Storage:
             return iter(sorted((item for page in pages for item in page), key=lambda item: item.path))
         return (item for page in pages for item in page)
 
-    def names(self, prefix: str) -> Sequence[str]:
-        """See `Storage.names`. One request for each thousand objects."""
-        return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
-
     def folders(self, prefix: str) -> Sequence[str]:
-        """See `ListsFolders`. One request for each thousand objects or folders."""
+        """See `Storage.folders`. One request for each thousand objects or folders."""
         below = self._folder(prefix)
         return [name for page in self._pages(below) for name in _folders_in(page, below)]
 
     def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
-        """See `ListsSomeFolders`. One request for each thousand objects or folders."""
+        """See `Storage.some_folders`. One request for each thousand objects or folders."""
         below, count, folders = self._folder(prefix), 0, list[str]()
         for page in self._pages(below):
             names = _folders_in(page, below)
@@ -216,13 +200,8 @@ class S3Storage:
             folders += names
         return folders
 
-    @property
-    def lists_in_order(self) -> bool:
-        """See `ListsInOrder`: all buckets but directory buckets."""
-        return not self._bucket.endswith(_EXPRESS)
-
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
-        """See `ListsInOrder`. One request."""
+        """See `Storage.first_names`. One request."""
         below = self._folder(prefix)
         page = next(self._pages(below, size=count))
         keys = [entry["Key"] for entry in page.get("Contents", ())]
@@ -239,7 +218,7 @@ class S3Storage:
         return False
 
     def everything(self) -> Iterator[str]:
-        """See `ListsAll`. One request for each thousand objects, sent while the iterator is read."""
+        """See `Storage.everything`. A request for each thousand objects, sent while the iterator is read."""
         for page in self._pages(self._below, delimiter=""):
             keys = (entry["Key"][len(self._below) :] for entry in page.get("Contents", ()))
             yield from (key for key in keys if key and not key.endswith("/"))
@@ -255,7 +234,7 @@ class S3Storage:
         together(self._head, list(paths), AT_ONE_TIME)
 
     def check_conditions(self) -> None:
-        """See `ChecksConditions`: for a put, and for joining parts. Seven requests, once for a bucket."""
+        """See `Storage.check_conditions`: also of joining parts. Seven requests, once for a bucket."""
         check_once(self._server, lambda: check_puts(self, self._probe))
 
     def _probe(self, path: str) -> tuple[Put, ...]:

@@ -22,7 +22,7 @@ from lakefold_table.errors import (
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
-from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, ReplacesKnown, Storage
+from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 from lakefold_table.whole_numbers import version_number
 
 if TYPE_CHECKING:
@@ -129,12 +129,9 @@ class Refs:
         """Returns the branches without a file, as their first versions describe them (None if they don't).
 
         The client that made such a branch died before it wrote the file, or the file alone was removed. Lists
-        the folders of `tree/` in turn, and reads a version of each such branch. Returns nothing
-        if the store can't list folders.
+        the folders of `tree/` in turn, and reads a version of each such branch.
         """
         branches: dict[str, Branch | None] = {}
-        if not isinstance(self._storage, ListsFolders):
-            return branches
         recorded, waiting = self.branches(), [TREE]
         while waiting:
             folder = waiting.pop()
@@ -353,9 +350,7 @@ class Refs:
     def _stored(self, path: str) -> tuple[bytes | None, str]:
         """Returns a file, None if it doesn't exist, and its etag, which is empty if the store gives none."""
         try:
-            if isinstance(self._storage, ReplacesKnown):
-                return self._storage.get_with_etag(path)
-            return self._storage.get(path), ""
+            return self._storage.get_with_etag(path)
         except FileNotFoundError:
             return None, ""
 
@@ -367,7 +362,7 @@ class Refs:
 
     def _replace(self, path: str, etag: str, data: bytes) -> bool:
         """Replaces a file, if it still has this etag and the store supports such a condition."""
-        if etag and isinstance(self._storage, ReplacesKnown):
+        if etag:
             try:
                 return self._storage.replace(path, etag, [data])
             except DoubtfulPutError:

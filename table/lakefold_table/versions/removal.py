@@ -17,13 +17,13 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.base import ListsAll, RecordsElsewhere, Storage
+from lakefold_table.errors import RetryError
 from lakefold_table.storage.concurrently import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from lakefold_table.storage.base import Storage
     from lakefold_table.versions.versions import Versions
 
 AT_ONE_TIME: Final = 16
@@ -77,8 +77,7 @@ def remove_branch(versions: Versions, check: Callable[[], None] = unchecked) -> 
         if not newest:
             return
         removing.check()
-        if isinstance(storage, RecordsElsewhere):
-            storage.forget_versions()
+        storage.forget_versions()
         for paths in _batches(others):
             removing.remove(paths)
         removing.remove([newest])
@@ -98,18 +97,11 @@ def remove_rest(
     before these objects are removed, and raises an error if they no longer are to be.
     """
     removed, removing = 0, _Removing(storage, check)
-    for paths in _batches(path for path in everything(storage) if not keeps(path)):
+    for paths in _batches(path for path in storage.everything() if not keeps(path)):
         removing.remove(paths)
         removed += len(paths)
         report(removed)
     return removed
-
-
-def everything(storage: Storage) -> Iterable[str]:
-    """Returns the paths of all objects below the root. Raises `InvalidError` if the store can't list them."""
-    if not isinstance(storage, ListsAll):
-        raise InvalidError("this store can't list all that it holds", where=storage.uri)
-    return storage.everything()
 
 
 def _batches(paths: Iterable[str]) -> Iterator[list[str]]:

@@ -2,8 +2,8 @@
 
 Lance clients before 14 read what a version changed from a file beside it (Lance fact 1.4), and their commits
 fail if the version names a file that doesn't exist. So the copy can be read before the version can. It costs
-the version no time of its own if the store can put it in the background (`BeginsPuts`). If the put of its
-version fails, the copy stays as a file that nothing names, like those that Lance clients leave: clean-ups
+the version no time of its own if the store can put it in the background (`Storage.begin_put`). If the put of
+its version fails, the copy stays as a file that nothing names, like those that Lance clients leave: clean-ups
 remove it.
 """
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError, LakefoldError, RetryError
-from lakefold_table.storage.base import BeginsPuts, DoubtfulPutError, Put, PutsTogether, Storage
+from lakefold_table.storage.base import Put, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,21 +28,10 @@ def put_needed(storage: Storage, files: Sequence[NewFile]) -> None:
     `DamagedError` if a file has other bytes, `RetryError` if a file doesn't exist though its put may have
     been received.
     """
-    if len(files) > 1 and isinstance(storage, PutsTogether):
-        puts = list(storage.put_together([(file.path, [file.data]) for file in files]))
-    else:
-        puts = [_put(storage, file) for file in files]
+    puts = storage.put_together([(file.path, [file.data]) for file in files])
     for file, put in zip(files, puts, strict=True):
         if put is not Put.STORED:
             _check_stored(storage, file)
-
-
-def _put(storage: Storage, file: NewFile) -> Put:
-    """Puts a file. An answer that was lost counts as `EXISTS`: the file is read back."""
-    try:
-        return storage.put_if_absent(file.path, [file.data])
-    except DoubtfulPutError:
-        return Put.EXISTS
 
 
 def _check_stored(storage: Storage, file: NewFile) -> None:
@@ -75,10 +64,7 @@ class CopyPut:
         if self._copy is None:
             return
         copy, self._copy = self._copy, None
-        if isinstance(self._storage, BeginsPuts):
-            self._wait = self._storage.begin_put(copy.path, copy.buffers)
-        else:
-            self._storage.put(copy.path, copy.buffers)
+        self._wait = self._storage.begin_put(copy.path, copy.buffers)
 
     def finish(self) -> None:
         """Returns when the copy can be read. Raises as `Storage.put` does."""

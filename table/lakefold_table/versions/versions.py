@@ -50,14 +50,7 @@ from lakefold_table.errors import (
     StopError,
     VersionExpiredError,
 )
-from lakefold_table.storage.base import (
-    ChecksConditions,
-    DoubtfulPutError,
-    ListsInOrder,
-    Put,
-    PutsOnceSure,
-    RecordsElsewhere,
-)
+from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.versions.dropped import FOLDER as NOTES
 from lakefold_table.versions.lost_answers import Published, settled
 from lakefold_table.versions.version_files import CopyPut, put_needed
@@ -173,15 +166,11 @@ class Versions:
     ) -> None:
         self.storage = storage
         self.first = first
-        # Checked once: `isinstance` with a protocol takes longer than some of the calls.
-        self._lists = storage if isinstance(storage, ListsInOrder) else None
-        self._checks = storage if isinstance(storage, ChecksConditions) else None
-        self._puts_once_sure = storage if isinstance(storage, PutsOnceSure) else None
         self._clock = clock
         self._confirmed_at = self._checked_at = self._listed_at = -math.inf
         # A name that was taken may be free again, and a check right before the file gets its name isn't
         # possible.
-        self._lists_after = not storage.cheap_size and not isinstance(storage, RecordsElsewhere)
+        self._lists_after = not storage.cheap_size and not storage.records_versions
         self._is_branch = is_branch
         self._is_data = is_data
         self._folder = folder
@@ -269,8 +258,8 @@ class Versions:
 
     def has_any(self) -> bool:
         """Returns whether the table has any version, with one request if the store lists in order."""
-        if self._lists is not None and self._lists.lists_in_order:
-            names = self._lists.first_names(self._folder, _FIRST_NAMES)
+        if self.storage.lists_in_order:
+            names = self.storage.first_names(self._folder, _FIRST_NAMES)
             if len(names) < _FIRST_NAMES or self._detect(names) is not None:
                 return self._detect(names) is not None
         return self._detect(self.storage.names(self._folder)) is not None
@@ -280,10 +269,10 @@ class Versions:
 
         A single request, however many versions exist.
         """
-        if self._lists is None or not self._lists.lists_in_order:
+        if not self.storage.lists_in_order:
             return None
         started_at = self._clock()
-        names = self._lists.first_names(self._folder, _FIRST_NAMES)
+        names = self.storage.first_names(self._folder, _FIRST_NAMES)
         naming = self._detect(names)
         if naming is None or naming.path(2) > naming.path(1):
             return None
@@ -335,8 +324,7 @@ class Versions:
         `StopError` if newer versions exist, or only older ones, without the version that this one follows,
         and `InvalidError` if the store was tried and doesn't keep what `put_if_absent` promises.
         """
-        if self._checks is not None:
-            self._checks.check_conditions()
+        self.storage.check_conditions()
         is_first = self._naming is None and not self.numbers()
         copying = CopyPut(self.storage, publication.copy)
         try:
@@ -389,7 +377,7 @@ class Versions:
         before = publication.version - 1
         if self._listed_after(before):
             return
-        checks_again = self._puts_once_sure is not None and not publication.before
+        checks_again = self.storage.calls_sure_last and not publication.before
         if not (checks_again and self._exists_checked(before)):
             self.check_newest(before)
 
@@ -401,21 +389,15 @@ class Versions:
         *,
         is_first: bool,
     ) -> Put:
-        if self._puts_once_sure is not None:
+        def certain() -> None:
+            if sure is not None:
+                sure()
+            copying.finish()
+            if self.storage.calls_sure_last and not is_first:
+                self.check_newest(publication.version - 1)
+                self._check_head(publication.version - 1)
 
-            def certain() -> None:
-                copying.finish()
-                if sure is not None:
-                    sure()
-                if not is_first:
-                    self.check_newest(publication.version - 1)
-                    self._check_head(publication.version - 1)
-
-            return self._puts_once_sure.put_once_sure(publication.path, publication.buffers, certain)
-        if sure is not None:
-            sure()
-        copying.finish()
-        return self.storage.put_if_absent(publication.path, publication.buffers)
+        return self.storage.put_once_sure(publication.path, publication.buffers, certain)
 
     def is_unchanged(self, version: int) -> bool:
         """Returns whether the file of this version exists, and begins as the one that was put or read here.
@@ -515,7 +497,7 @@ class Versions:
 
     def _hint(self) -> float:
         """Returns the newest version that other clients recorded: 0 if none did, infinity if unreadable."""
-        if self._lists is not None and self._lists.lists_in_order:
+        if self.storage.lists_in_order:
             return 0
         try:
             return int(json.loads(self.storage.get(f"{self._folder}/{HINT}"))["version"])
