@@ -75,8 +75,8 @@ def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[
             values = {name: rest.pop(name) for name in names}
             flags = {name: value for name, value in values.items() if value not in (None, ())}
             _warn_of_secrets(flags)
-            if "roots" in flags:
-                flags["roots"] = list(flags["roots"])  # type: ignore[call-overload]
+            if isinstance(roots := flags.get("roots"), tuple):
+                flags["roots"] = list(roots)
             settings = read_settings(flags, config)
             settings.apply_umask()
             return function(*args, settings=settings, **rest)

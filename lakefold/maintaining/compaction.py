@@ -80,7 +80,7 @@ def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) ->
         hint = f"the options are: {', '.join(CompactOptions.__annotations__)}"
         raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
     check_kinds(options)
-    given = {setting: options[name] for name, setting in _SETTINGS.items() if name in options}  # type: ignore[literal-required]
+    given = {_SETTINGS[name]: value for name, value in options.items() if name in _SETTINGS}
     settings = read_settings(given, options.get("config"))
     compaction = compaction_of(
         settings,

@@ -21,7 +21,7 @@ FORMATS: Final[dict[str, MaintenanceFormat]] = {
 
 def format_of(envelope: Envelope) -> MaintenanceFormat | None:
     """Returns the format of an envelope's proposal; None for a claim, and for other formats."""
-    return next((each for each in FORMATS.values() if envelope.HasField(each.name)), None)  # type: ignore[arg-type]
+    return FORMATS.get(envelope.WhichOneof("proposal") or "")
 
 
 def files_of(envelope: Envelope) -> Iterable[str]:

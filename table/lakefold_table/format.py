@@ -121,7 +121,7 @@ class Fetched:
     sizes: Mapping[str, int | None] = field(default_factory=dict)
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
     schemas: Mapping[int, object] = field(default_factory=dict)
-    states: Mapping[tuple[str, int], object] = field(default_factory=dict)
+    states: Mapping[tuple[str, int], State | None] = field(default_factory=dict)
     listed: Mapping[Position, array[int]] = field(default_factory=dict)
     outside: Collection[str] = frozenset()
     folders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -136,7 +136,7 @@ class MapChanges(Generic[K, V]):
         value = self._changes.get(key, _ABSENT)
         if value is _ABSENT:
             return cast("V | None", self._before.get(key))
-        return cast("V | None", value.value_of(key) if isinstance(value, ValueGroup) else value)
+        return value.value_of(key) if isinstance(value, ValueGroup) else value
 
     def set(self, key: K, value: V) -> V | None:
         """Gives a key its value. Returns the one that it had."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -42,7 +42,7 @@ class NeededVersions:
     def held(
         self,
         folded: Folded,
-        states: Mapping[tuple[str, int], object],
+        states: Mapping[tuple[str, int], State | None],
         restored: Mapping[str, int],
     ) -> Iterator[bool]:
         """Keeps what a group needs until it is published, as far as it is of this table.
@@ -53,7 +53,7 @@ class NeededVersions:
         uri, after = self._stored.uri, folded.table
         main = self._main(after)
         needed = {change.target for change in folded.tags if change.target is not None}
-        for (root, version), state in cast("Mapping[tuple[str, int], State | None]", states).items():
+        for (root, version), state in states.items():
             # Without a state the root may be any text of a proposal.
             if state is None:
                 continue

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.format import AnyFormat, Fetched, Publication
+    from lakefold_table.format import AnyFormat, Fetched, Publication, State
     from lakefold_table.formats import Formats
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
@@ -77,7 +77,7 @@ class Prepared:
     group: tuple[Entry, ...]
     folded: Folded
     files: Sequence[str]
-    states: Mapping[tuple[str, int], object]
+    states: Mapping[tuple[str, int], State | None]
     restored: Mapping[str, int]
 
     @property

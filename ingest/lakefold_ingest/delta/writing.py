@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from lakefold_ingest.delta.data_files import ParquetTarget, schema_fitting
 from lakefold_ingest.delta.new_table import new_table
@@ -31,7 +31,7 @@ from lakefold_reader.delta.new_files.file_paths import prefix_length
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.statistics import indexed_columns
 from lakefold_reader.delta.new_files.stored_columns import fields_in, stored_schema
-from lakefold_reader.delta.versions import CommitContent, read_state, read_summary
+from lakefold_reader.delta.versions import content_of, read_state, read_summary
 from lakefold_reader.format.source import Source
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import (
@@ -398,7 +398,7 @@ def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | No
         summary = read_summary(source, number)
         if summary is None:
             return None
-        content = cast("CommitContent", summary.content)
+        content = content_of(summary)
         for action in content.actions:
             metadata = action if isinstance(action, TableMetadata) else metadata
             protocol = action if isinstance(action, TableProtocol) else protocol

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -271,11 +271,12 @@ def names_of(columns: str | Iterable[str] | None, option: str) -> tuple[str, ...
     """Returns columns that were given as a single name, as several, or as None. Raises `InvalidError`."""
     if columns is None:
         return ()
-    names: tuple[object, ...] = (columns,) if isinstance(columns, str) else _several(columns, option)
-    if not all(isinstance(name, str) and name for name in names):
-        message = f"{names!r} are not names of columns"
+    given: tuple[object, ...] = (columns,) if isinstance(columns, str) else _several(columns, option)
+    names = tuple(name for name in given if isinstance(name, str) and name)
+    if len(names) < len(given):
+        message = f"{given!r} are not names of columns"
         raise InvalidError(message, where=OptionName(option), hint="give a name or several")
-    return cast("tuple[str, ...]", names)
+    return names
 
 
 def _several(columns: object, option: str) -> tuple[object, ...]:

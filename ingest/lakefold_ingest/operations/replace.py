@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from lakefold_ingest.delta.proposals import write_proposal
 from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
@@ -18,6 +18,7 @@ from lakefold_ingest.merge.lance.version_changes import open_lance_version
 from lakefold_ingest.merge.read_version import offsets_by_number
 from lakefold_ingest.operations.written import WrittenBefore, check_columns, check_target
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVING
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Schema
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_table.delta.actions.table_actions import TableMetadata
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class ReplaceDelta(WrittenBefore):
 
     def _changed(self, now: TableMetadata) -> TableMetadata:
         """Returns the table's metadata with the new columns, and the properties that it has `now`."""
-        planned = cast("TableMetadata", next(parse_actions(self.metadata)))
+        planned = next(each for each in parse_actions(self.metadata) if isinstance(each, TableMetadata))
         highest = {name: text for name, text in planned.configuration.items() if name == HIGHEST_ID}
         return replace(planned, configuration={**now.configuration, **highest})
 

@@ -13,7 +13,7 @@ import os
 from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
@@ -148,7 +148,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
                 where="trigger(continuous=…)",
                 hint="use trigger(processingTime=…) or trigger(availableNow=True)",
             )
-        written = [cast("StreamMessage", message) for message in messages]
+        written = [message for message in messages if isinstance(message, StreamMessage)]
         query_id = next((message.query_id for message in written), "")
         app_id = self._app_id or query_id
         # The tasks relied on the plan of another process, which may have read an older version of the table.
@@ -227,4 +227,4 @@ def _logged_and_traced() -> Iterator[None]:
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Any]:
     """Returns what the tasks sent, None for a task that failed. Its type is that of the plan."""
-    return [None if message is None else cast("WrittenMessage", message).result for message in messages]
+    return [message.result if isinstance(message, WrittenMessage) else None for message in messages]

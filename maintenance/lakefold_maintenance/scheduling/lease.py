@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
+from lakefold_table.storage.base import Put, Storage, put_or_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +38,7 @@ class MaintainerNote:
 
     def acquire(self) -> bool:
         """Leaves the note. Returns False if the note of another maintainer exists and still counts."""
-        try:
-            stored = self._storage.put_if_absent(PATH, [self._content()])
-        except DoubtfulPutError:
-            stored = Put.EXISTS
-        if stored is Put.EXISTS:
+        if put_or_exists(self._storage, PATH, [self._content()]) is Put.EXISTS:
             if self._holder() not in {"", self._id}:
                 return False
             # It is out of date or damaged. If others replace it as well, the last of them has it.

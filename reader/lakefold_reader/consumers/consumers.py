@@ -32,7 +32,7 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.ref_files import CONSUMER_TAG
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, Put, put_or_exists
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from lakefold_table.versions.version_removals import VersionRemovals
 
@@ -182,11 +182,8 @@ class Consumers:
         now = datetime.now(UTC)
         made = Consumer(name, at, self.branch, now, now, self._by)
         kept = None if at is None else self._kept(made)
-        try:
-            stored = self._storage.put_if_absent(_path(name), [_encoded(made)]) is Put.STORED
-        except DoubtfulPutError:
-            stored = False
-        if not stored and (existing := self.get(name)) != made:
+        put = put_or_exists(self._storage, _path(name), [_encoded(made)])
+        if put is Put.EXISTS and (existing := self.get(name)) != made:
             return existing
         if not self._stays(made, kept):
             self._storage.delete(_path(name))

@@ -127,10 +127,10 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
     The last versions are kept. Raises `InvalidError` if the table needs features that this release can't
     read.
     """
-    kept = cast("DeltaState | None", source.kept_state(version))
+    kept = source.kept_state(version, DeltaState)
     if kept is not None and kept.snapshot is not None:
         return kept, kept.snapshot
-    like = cast("DeltaState | None", source.state_like(version))
+    like = source.state_like(version, DeltaState)
     path, data = source.versions.path(version), source.versions.read(version)
     files: dict[str, bytes | None] = {}
     while True:
@@ -139,17 +139,18 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
         if not unread:
             break
         read_into(files, source.storage, unread)
-    if state.snapshot is None:
+    snapshot = state.snapshot
+    if snapshot is None:
         # It raises what is missing.
         segment_of(source.storage.names(FOLDER), version, source.uri)
         message = f"commits that version {version} needs are gone, and no checkpoint has them"
         raise DamagedError(message, where=below(source.uri, path))
-    check_readable(state.snapshot.protocol, source.uri)
-    check_types(state.snapshot.metadata, source.uri)
-    time_us = _commit_time(state.time_us, state.snapshot.in_commit_ms)
+    check_readable(snapshot.protocol, source.uri)
+    check_types(snapshot.metadata, source.uri)
+    time_us = _commit_time(state.time_us, snapshot.in_commit_ms)
     state = replace(state, time_us=limited(time_us or source.storage.stored_at(path) or 0))
     source.keep_state(state)
-    return state, cast("DeltaSnapshot", state.snapshot)
+    return state, snapshot
 
 
 def removed_file(source: Source, encoded: str) -> LakefoldError:

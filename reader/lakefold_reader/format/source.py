@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from lakefold_table.roots import folder_and_name
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from lakefold_table.marks.record import Record
     from lakefold_table.storage.base import Storage
     from lakefold_table.version_names import Naming
+
+S = TypeVar("S", bound="State")
 
 KEPT_STATES = 3
 """How many decoded versions a `Source` keeps: a walk backwards in pairs needs each of them twice."""
@@ -106,17 +108,17 @@ class Source:
         folder, name = folder_and_name(path)
         return open_storage(folder, self.options).get(name)
 
-    def kept_state(self, version: int) -> State | None:
-        """Returns the version if it is kept, else None."""
-        return next((state for state in self._states if state.version == version), None)
+    def kept_state(self, version: int, kind: type[S]) -> S | None:
+        """Returns the version if it is kept, else None. `kind`: that of the format's versions."""
+        return next((state for state in self._kept(kind) if state.version == version), None)
 
-    def state_like(self, version: int) -> State | None:
+    def state_like(self, version: int, kind: type[S]) -> S | None:
         """Returns a version from which this one may be decoded (`Format.decode`), None if none is known.
 
         It may be one that this process has opened apart from this source, of a table that was dropped since.
         """
         older = (_IN_USE.get((self._table, each)) for each in range(version, version - MOST_FOLLOWED - 1, -1))
-        return next(filter(None, older), next(iter(self._states), None))
+        return next((state for state in older if isinstance(state, kind)), next(self._kept(kind), None))
 
     def keep_state(self, state: State) -> None:
         """Keeps a decoded version, and those before that share most of their fragments with it."""
@@ -124,6 +126,9 @@ class Source:
         _IN_USE[self._table, state.version] = state
         if state.memory_bytes <= RECENT_BYTES:
             _RECENT.append(state)
+
+    def _kept(self, kind: type[S]) -> Iterator[S]:
+        return (state for state in self._states if isinstance(state, kind))
 
     @property
     def _table(self) -> tuple[object, ...]:

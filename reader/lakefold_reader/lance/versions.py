@@ -100,10 +100,10 @@ def read_state(source: Source, version: int) -> LanceState:
 
     The last versions are kept: of a version next to them only what differs is decoded.
     """
-    kept = cast("LanceState | None", source.kept_state(version))
+    kept = source.kept_state(version, LanceState)
     if kept is not None:
         return kept
-    like = cast("LanceState | None", source.state_like(version))
+    like = source.state_like(version, LanceState)
     data = source.versions.read(version)
     state = LanceFormat().decode(source.versions.path(version), data, source.uri, like=like)
     source.keep_state(state)

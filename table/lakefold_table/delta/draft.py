@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
@@ -97,9 +97,8 @@ GROUPED: Final = "LAKEFOLD GROUP"
 
 def proposed(entry: Entry) -> DeltaTableProposal:
     """Returns an entry's proposal; an empty one if its claim was not fetched."""
-    if entry.proposal is None:
-        return DeltaTableProposal(None)
-    return cast("DeltaTableProposal", entry.proposal)
+    proposal = entry.proposal
+    return proposal if isinstance(proposal, DeltaTableProposal) else DeltaTableProposal(None)
 
 
 class DeltaDraft:

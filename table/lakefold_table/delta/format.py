@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.lines import head_length, parse_actions
 from lakefold_table.delta.actions.table_actions import CommitInfo
@@ -179,7 +179,7 @@ class DeltaFormat:
         snapshot = state.snapshot
         if snapshot is None or not has_checkpoint(snapshot):
             return FilesAfter()
-        before = cast("StoredCheckpoint | None", kept)
+        before = kept if isinstance(kept, StoredCheckpoint) else None
         runs_before = NO_RUNS if before is None else before.runs
         checkpoint, hint, runs = checkpoint_files(snapshot, state.time_us // 1000, runs_before)
         checksum = NewFile(checksum_path(state.version), checksum_file(snapshot, state.uuid))

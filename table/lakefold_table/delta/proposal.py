@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.bitmaps import Bitmap, decode_treemap
 from lakefold_table.delta.actions.fields import no_members
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+
+Single = TypeVar("Single", TableMetadata, TableProtocol)
 
 NAME: Final = "delta"
 """The name of the format and of its field of the envelope."""
@@ -204,7 +206,7 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
     digest = hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
     try:
         actions = list(parse_actions(message.actions))
-        once = _once(actions)
+        metadata, protocol = _only(actions, TableMetadata), _only(actions, TableProtocol)
         adds = tuple(action for action in actions if isinstance(action, AddFile))
         changes = tuple(action for action in actions if isinstance(action, ChangeFile))
         files = _files(adds, changes)
@@ -220,8 +222,8 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         adds,
         removes,
         changes,
-        once.get(TableMetadata.NAME),  # type: ignore[arg-type] # by its name
-        once.get(TableProtocol.NAME),  # type: ignore[arg-type] # by its name
+        metadata,
+        protocol,
         tuple(action for action in actions if isinstance(action, AppTransaction)),
         tuple(action for action in actions if isinstance(action, DomainMetadata)),
         tuple(_names(actions)),
@@ -300,16 +302,12 @@ def _files(adds: Iterable[AddFile], changes: Iterable[ChangeFile]) -> dict[str, 
     return sizes
 
 
-def _once(actions: Iterable[Action]) -> Mapping[str, Action]:
-    """Returns the actions of which a commit has at most one. Raises `DamagedError` if it has several."""
-    once: dict[str, Action] = {}
-    for action in actions:
-        if (
-            isinstance(action, TableMetadata | TableProtocol)
-            and once.setdefault(action.NAME, action) != action
-        ):
-            raise DamagedError(f"there are several {action.NAME} actions", hint="send one")
-    return once
+def _only(actions: Iterable[Action], kind: type[Single]) -> Single | None:
+    """Returns a commit's action of a kind, None if it has none. Raises `DamagedError` if it has several."""
+    same = [action for action in actions if isinstance(action, kind)]
+    if any(action != same[0] for action in same):
+        raise DamagedError(f"there are several {kind.NAME} actions", hint="send one")
+    return same[0] if same else None
 
 
 def _names(actions: Iterable[Action]) -> Iterable[str]:

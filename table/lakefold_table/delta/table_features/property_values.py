@@ -30,7 +30,8 @@ class ValueKind:
 
 
 def _matches(pattern: str) -> Callable[[str], bool]:
-    return re.compile(pattern, re.IGNORECASE).fullmatch  # type: ignore[return-value] # None is false
+    fullmatch = re.compile(pattern, re.IGNORECASE).fullmatch
+    return lambda text: fullmatch(text) is not None
 
 
 def _is_duration(text: str) -> bool:

@@ -10,12 +10,13 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from lakefold_protos.lance.table_pb2 import DataFile
     from lakefold_table.lance.kinds import Kind
@@ -172,8 +173,8 @@ class Footprint:
     """
 
     kind: Kind
-    touched: frozenset[int] = NO_IDS
-    removed: frozenset[int] = NO_IDS
+    touched: AbstractSet[int] = NO_IDS
+    removed: AbstractSet[int] = NO_IDS
     files: Mapping[int, bytes] = field(default_factory=dict)
     rows: Mapping[int, Bitmap] | None = None
     moves_rows: bool = False
@@ -259,8 +260,8 @@ class RowsTouched:
             self._grows = True
             self.footprint = replace(
                 self.footprint,
-                touched=cast("frozenset[int]", self._touched),
-                removed=cast("frozenset[int]", self._removed),
+                touched=self._touched,
+                removed=self._removed,
                 files=self._files,
                 rows=None,
                 moves_rows=moves,

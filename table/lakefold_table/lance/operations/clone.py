@@ -8,7 +8,7 @@ of the version that was cloned. A shallow clone names the source as a further ba
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import BasePath, DataFragment, IndexSection, Manifest
 from lakefold_table.branch_names import branch_root, check_branch_name
@@ -22,6 +22,7 @@ from lakefold_table.lance.manifests.live_files import LiveFiles
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path
+from lakefold_table.lance.state import LanceState
 from lakefold_table.nesting import needs_around, neighbour_fault
 from lakefold_table.roots import above, below, is_whole
 from lakefold_table.version_mark import mark_of, version_fault
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFile, DeletionFile, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.change import Proposal
-    from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 
 
@@ -69,8 +69,8 @@ def begin(envelope: Envelope, fetched: Fetched) -> LanceState | Invalid:
     fault = neighbour_fault(_root_of(envelope), fetched.neighbours, clone.branch_name)
     if fault is not None:
         return fault
-    source = cast("LanceState | None", fetched.states.get((clone.ref_path, clone.ref_version)))
-    if source is None:
+    source = fetched.states.get((clone.ref_path, clone.ref_version))
+    if not isinstance(source, LanceState):
         return Invalid(
             f"version {clone.ref_version} of {clone.ref_path} does not exist or can't be read from here",
             "name the root of a table below the committer's roots, and one of its versions",

@@ -14,11 +14,11 @@ from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
 from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
+from lakefold_table.lance.state import LanceState
 from lakefold_table.version_mark import mark_of, version_fault
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 
 
@@ -65,7 +65,8 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
 
 def _state(table: VersionBuilder, number: int) -> LanceState | None:
     """Returns the fetched version, None if it could not be fetched."""
-    return table.fetched.states.get(("", number))  # type: ignore[return-value]  # what this format decoded
+    state = table.fetched.states.get(("", number))
+    return state if isinstance(state, LanceState) else None
 
 
 def _head(table: VersionBuilder, restored: LanceState) -> Manifest:

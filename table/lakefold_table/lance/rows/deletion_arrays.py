@@ -76,7 +76,7 @@ def _read(data: bytes, most_rows: int, where: str) -> NDArray[np.uint32]:
         options = pa.ipc.IpcReadOptions(use_threads=False)
         with pa.ipc.open_file(pa.BufferReader(data), options=options) as file:
             if file.num_record_batches != 1 or not file.schema.equals(
-                pa.schema([_field(pa)]), check_metadata=True
+                pa.schema([_field()]), check_metadata=True
             ):
                 schema = file.schema.to_string()
                 raise damaged(
@@ -97,7 +97,7 @@ def write_column(offsets: NDArray[np.uint32]) -> bytes:
     """Returns the bytes of a file with these row offsets; compressed if that is smaller, as in pylance."""
     import pyarrow as pa
 
-    schema = pa.schema([_field(pa)])
+    schema = pa.schema([_field()])
     sink = pa.BufferOutputStream()
     packing = "zstd" if len(offsets) >= PACKED_FROM else None
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=packing)) as file:
@@ -110,8 +110,10 @@ def damaged(message: str, where: str) -> DamagedError:
     return DamagedError(f"not an array of deleted rows: {message}", where=where, hint=HINT)
 
 
-def _field(pa: object) -> object:
-    return pa.field(COLUMN, pa.uint32(), nullable=False)  # type: ignore[attr-defined]
+def _field() -> object:
+    import pyarrow as pa
+
+    return pa.field(COLUMN, pa.uint32(), nullable=False)
 
 
 class _Layout(NamedTuple):
