@@ -23,7 +23,7 @@ from lakefold_reader.format.source import Source
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.tail.tail import tail_of
 from lakefold_table.delta.actions.lines import parse_actions
-from lakefold_table.delta.checkpoints.written import checkpoint_files
+from lakefold_table.delta.checkpoints.new_checkpoint import checkpoint_files
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation

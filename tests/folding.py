@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Outcome, Result
     from lakefold_table.format import State
     from lakefold_table.lance.kinds import Kind
-    from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.packed_append import Packed
 
 URI = "memory://tests/t"
 LOG = LogId("cluster", "topic-id", 0)

@@ -12,7 +12,7 @@ from lakefold_table.errors import DamagedError, InvalidError, NotATableError, Pr
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
-    from lakefold_table.versions.dropped import Dropped, DroppedBranch
+    from lakefold_table.versions.drop_note import Dropped, DroppedBranch
     from lakefold_table.versions.table_address import TableAddress
 
 

@@ -38,7 +38,7 @@ from lakefold_table.errors import (
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.uri import canonical, local_path
 from lakefold_table.versions import removal
-from lakefold_table.versions.dropped import (
+from lakefold_table.versions.drop_note import (
     INSIDE,
     Dropped,
     DroppedBranch,

@@ -16,7 +16,7 @@ from lakefold_table.branch_names import TREE, branch_root
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.uri import local_path
-from lakefold_table.versions.dropped import FOLDER, DroppedBranch, is_note_inside, noted_inside
+from lakefold_table.versions.drop_note import FOLDER, DroppedBranch, is_note_inside, noted_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

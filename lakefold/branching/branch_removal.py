@@ -17,7 +17,7 @@ from lakefold_committer.tables.branches import located
 from lakefold_table.errors import PreconditionError
 from lakefold_table.nesting import DATA
 from lakefold_table.uri import local_path
-from lakefold_table.versions.dropped import DroppedBranch, note_deleted
+from lakefold_table.versions.drop_note import DroppedBranch, note_deleted
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest

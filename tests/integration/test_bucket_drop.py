@@ -10,7 +10,7 @@ import lance
 
 from lakefold.cli import run
 from lakefold_table.storage import open_storage
-from lakefold_table.versions.dropped import read_dropped
+from lakefold_table.versions.drop_note import read_dropped
 from lakefold_table.versions.table_address import TableAddress
 from tests.integration.externals import External
 from tests.proposals import rows

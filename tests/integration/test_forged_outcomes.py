@@ -24,7 +24,7 @@ from lakefold_log.read.report_check import answered_since
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import Position
-from lakefold_table.versions.dropped import read_dropped
+from lakefold_table.versions.drop_note import read_dropped
 from lakefold_table.versions.table_address import TableAddress
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.integration.stage import Stage

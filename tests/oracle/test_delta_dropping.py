@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from lakefold.cli import run
 from lakefold_table.errors import RetryError
 from lakefold_table.formats import delta
-from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, write_dropped
+from lakefold_table.versions.drop_note import Dropped, DroppedBranch, read_dropped, write_dropped
 from lakefold_table.versions.removal import remove_branch
 from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions

@@ -28,7 +28,7 @@ from lakefold_reader.delta.clean_up import clean_up
 from lakefold_reader.delta.versions import read_state
 from lakefold_reader.opening import open_source
 from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
-from lakefold_table.delta.checkpoints.written import checkpoint_files
+from lakefold_table.delta.checkpoints.new_checkpoint import checkpoint_files
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.commit_times import ENABLED, SINCE_TIME, SINCE_VERSION
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, HIGHEST_ID

@@ -22,8 +22,13 @@ from lakefold_table.lance.indexing.indices import (
     without_fragments,
     without_idle,
 )
-from lakefold_table.lance.indexing.retired_reuse import is_outdated, without_reuse
-from lakefold_table.lance.indexing.reuse import needs_of_section, remapped, rewritten_by
+from lakefold_table.lance.indexing.reuse import (
+    is_outdated,
+    needs_of_section,
+    remapped,
+    rewritten_by,
+    without_reuse,
+)
 
 FRAGMENTS = 6
 IDS = st.integers(0, 9)

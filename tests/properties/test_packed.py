@@ -17,7 +17,7 @@ from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.format import Fetched
 from lakefold_table.lance.identity import used
-from lakefold_table.lance.manifests import packed as packing
+from lakefold_table.lance.manifests import packed_append as packing
 from lakefold_table.lance.manifests.chunks import cut, encode_records, new_chunks
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.naming import PLAIN, are_data_names, is_data_name

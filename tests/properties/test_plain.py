@@ -12,7 +12,7 @@ from lakefold_committer.fold.fold import Folded, fold
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.format import Fetched
-from lakefold_table.lance.manifests.plain import plain_of
+from lakefold_table.lance.manifests.plain_append import plain_of
 from lakefold_table.lance.proposal import proposal_of
 from tests.folding import (
     FORMAT,

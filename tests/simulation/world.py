@@ -9,7 +9,7 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.branch_names import TREE
 from lakefold_table.marks.marks import RULES
-from lakefold_table.versions import dropped
+from lakefold_table.versions import drop_note
 from lakefold_table.versions.table_address import TableAddress
 from tests.memory_storage import MemoryStorage
 from tests.simulation.claiming import Claimer
@@ -118,8 +118,8 @@ class World:
         marks = partition.ledger.line(uri).marks
         if marks is not None and marks.position is not None:
             # As the verb notes it.
-            line = dropped.DroppedBranch("", marks.table_id, marks.version, (marks.position,))
-            dropped.write_dropped(TableAddress(uri), dropped.Dropped(0, (line,)))
+            line = drop_note.DroppedBranch("", marks.table_id, marks.version, (marks.position,))
+            drop_note.write_dropped(TableAddress(uri), drop_note.Dropped(0, (line,)))
         for folder in ("_versions", "data", "_deletions", "_transactions"):
             for file in list(storage.list(folder)):
                 storage.delete(file.path)

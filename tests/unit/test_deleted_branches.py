@@ -36,7 +36,7 @@ from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import OPENERS
 from lakefold_table.uri import canonical
-from lakefold_table.versions.dropped import DELETED
+from lakefold_table.versions.drop_note import DELETED
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.table_address import TableAddress

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 import lakefold
 from lakefold_table.delta.actions.file_actions import AddFile
+from lakefold_table.delta.checkpoints.new_checkpoint import INTERVAL, checkpoint_files
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
 from lakefold_table.delta.checkpoints.sidecars import v2_checkpoint
 from lakefold_table.delta.checkpoints.statistics_columns import AS_COLUMNS, AS_JSON
-from lakefold_table.delta.checkpoints.written import INTERVAL, checkpoint_files
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.entry import Committed
 from tests.delta_logs.actions import (

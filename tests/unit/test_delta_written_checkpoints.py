@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from lakefold_table.delta.checkpoints import sidecars
-from lakefold_table.delta.checkpoints.written import (
+from lakefold_table.delta.checkpoints.new_checkpoint import (
     FILES_PER_COMMIT,
     INTERVAL,
     POLICY,

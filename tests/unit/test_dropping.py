@@ -35,7 +35,7 @@ from lakefold_table.marks.marks import RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import OPENERS
 from lakefold_table.uri import canonical
-from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
+from lakefold_table.versions.drop_note import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.stored_table import StoredTable

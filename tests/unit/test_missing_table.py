@@ -14,7 +14,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError
 from lakefold_table.position import LogId, Position
-from lakefold_table.versions.dropped import (
+from lakefold_table.versions.drop_note import (
     INSIDE,
     Dropped,
     DroppedBranch,

@@ -32,8 +32,8 @@ from lakefold_table.nesting import PARTS, needs_around
 from lakefold_table.roots import parents
 from lakefold_table.storage.conditions import FOLDER as PROBE
 from lakefold_table.uri import canonical
-from lakefold_table.versions.dropped import DELETED
-from lakefold_table.versions.dropped import INSIDE as DROPPED
+from lakefold_table.versions.drop_note import DELETED
+from lakefold_table.versions.drop_note import INSIDE as DROPPED
 from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.table_address import TableAddress
 from tests.folding import (

@@ -14,7 +14,7 @@ from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Duplicate
 from lakefold_table.format import Fetched
-from lakefold_table.lance.manifests.packed import packed_transaction
+from lakefold_table.lance.manifests.packed_append import packed_transaction
 from lakefold_table.lance.proposal import proposal_of
 from lakefold_table.marks.batches import MAX_RECENT_BATCHES, MAX_ROLLED_BACK, AppMark, less
 from lakefold_table.marks.content_digest import UNKNOWN, content_of, differs

@@ -18,7 +18,7 @@ from lakefold.cli import run
 from lakefold_table.errors import LakefoldError
 from lakefold_table.storage import OPENERS
 from lakefold_table.versions import removal
-from lakefold_table.versions.dropped import read_dropped
+from lakefold_table.versions.drop_note import read_dropped
 from lakefold_table.versions.table_address import TableAddress
 from tests.folding import append, creation, fold_at, opened
 from tests.memory_storage import MemoryStorage
@@ -27,7 +27,7 @@ from tests.unit.test_dropping import HERE, NAME, bound, named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakefold_table.versions.dropped import DroppedBranch
+    from lakefold_table.versions.drop_note import DroppedBranch
 
 MOST = 200
 CALLS = ("get", "get_range", "get_tail", "size", "put", "put_if_absent", "list", "names")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.binding import position_text
 from lakefold_table.branch_names import main_of
 from lakefold_table.errors import DamagedError, InvalidError, LocationError, RetryError, StopError
-from lakefold_table.versions.dropped import branches_at, read_dropped, was_dropped
+from lakefold_table.versions.drop_note import branches_at, read_dropped, was_dropped
 from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.lines import head_length, parse_actions
 from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.checkpoints.new_checkpoint import NO_RUNS, checkpoint_files, has_checkpoint
 from lakefold_table.delta.checkpoints.sidecars import StoredCheckpoint
-from lakefold_table.delta.checkpoints.written import NO_RUNS, checkpoint_files, has_checkpoint
 from lakefold_table.delta.commit_head import head_in, keeps_marks, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakefold_table.bitmaps import Bitmap
     from lakefold_table.format import NewFile
     from lakefold_table.lance.manifests.fragments import Fragments
-    from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.packed_append import Packed
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 NOTHING = Rebase()

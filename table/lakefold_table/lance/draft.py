@@ -29,8 +29,8 @@ from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys, read_of
 from lakefold_table.lance.old_releases import note_data_format
-from lakefold_table.lance.operations import carried, clone, overwrite, read_rows
-from lakefold_table.lance.operations.carried import CarriedRows
+from lakefold_table.lance.operations import carried_rows, clone, overwrite, read_rows
+from lakefold_table.lance.operations.carried_rows import CarriedRows
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import LanceProposal, changes_nothing, proposal_of
 from lakefold_table.lance.proposal_footprint import (
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.conflicts import Footprint
-    from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.manifests.plain import Plain
+    from lakefold_table.lance.manifests.packed_append import Packed
+    from lakefold_table.lance.manifests.plain_append import Plain
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 
@@ -387,7 +387,7 @@ class LanceDraft:
     ) -> CarriedRows | Rejected | Invalid | None:
         """Returns where Rewrites since the read version moved the rows of a proposal; None if none did."""
         rewrites = self._history.carried(ours, read)
-        return carried.followed(self._table, proposal, rewrites) if rewrites else None
+        return carried_rows.followed(self._table, proposal, rewrites) if rewrites else None
 
     def _change(
         self, kind: Kind, proposal: Proposal, moved: CarriedRows | Rejected | Invalid | None, read: int
@@ -407,7 +407,7 @@ class LanceDraft:
                 return changed
         complete: Proposal | Rejected | Invalid = replace(proposal, dropped=dropped)
         if moved is not None:
-            complete = carried.carried(self._table, replace(proposal, dropped=dropped), moved)
+            complete = carried_rows.carried(self._table, replace(proposal, dropped=dropped), moved)
         return RULES[kind].change(self._table, complete) if isinstance(complete, Proposal) else complete
 
     def _next_head(self, commit: CommitMetadata) -> Manifest:

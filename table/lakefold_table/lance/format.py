@@ -38,7 +38,7 @@ from lakefold_table.lance.manifests.naming import (
 )
 from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
-from lakefold_table.lance.operations import carried, read_rows
+from lakefold_table.lance.operations import carried_rows, read_rows
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import (
     NAME,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Fetched, Files, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
-    from lakefold_table.lance.manifests.plain import Plain
+    from lakefold_table.lance.manifests.plain_append import Plain
 """The operations that keep the index section as it is, or drop all of it."""
 
 
@@ -333,4 +333,4 @@ def _needs_to_carry(state: LanceState, envelopes: Sequence[Envelope]) -> Iterato
         rows = dict.fromkeys(envelope.affected_rows, Bitmap())
         rewrites = state.history.carried(proposed_footprint(envelope, rows, state.head), read)
         if rewrites:
-            yield carried.needs(state, envelope, rewrites)
+            yield carried_rows.needs(state, envelope, rewrites)

@@ -1,7 +1,7 @@
 """A Lance transaction as the committer holds it: a single value, however its fragments are kept.
 
-A usual Append is taken apart once (`plain`). The fragments of a large Append stay encoded (`packed`).
-Everything else is the message. Only the modules of this package ask which of them it is.
+A usual Append is taken apart once (`plain_append`). The fragments of a large Append stay encoded
+(`packed_append`). Everything else is the message. Only the modules of this package ask which of them it is.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lakefold_table.allocation import check_allocated
 from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.expansion import Content, check_expansion, content_of
 from lakefold_table.lance.manifests.memory_cost import PACKED_COPIES, memory_of_packed, memory_to_fold
-from lakefold_table.lance.manifests.packed import Packed, beside_fragments, packed_transaction, without
-from lakefold_table.lance.manifests.plain import Plain, plain_of
+from lakefold_table.lance.manifests.packed_append import Packed, beside_fragments, packed_transaction, without
+from lakefold_table.lance.manifests.plain_append import Plain, plain_of
 from lakefold_table.proposal import LargeProposal
 
 if TYPE_CHECKING:

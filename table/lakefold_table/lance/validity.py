@@ -14,7 +14,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.conflicts.keys import APPENDS, precedes_appends
 from lakefold_table.lance.isolation import ISOLATION, READING, level_fault
 from lakefold_table.lance.kinds import FOLDED, Kind
-from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
+from lakefold_table.lance.manifests.plain_append import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.rows.row_order import ROW_ORDER, states_order
 from lakefold_table.lance.schemas.columns import Columns, some
 from lakefold_table.lance.schemas.data_files import path_fault, size_fault

@@ -15,8 +15,13 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.combine_transactions import DELETE
 from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
-from lakefold_table.lance.indexing.retired_reuse import is_outdated, without_reuse
-from lakefold_table.lance.indexing.reuse import remapped, reuse_of_section, versions_of
+from lakefold_table.lance.indexing.reuse import (
+    is_outdated,
+    remapped,
+    reuse_of_section,
+    versions_of,
+    without_reuse,
+)
 from lakefold_table.lance.manifests.chunks import Chunk, index_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.fragments import PORTION, Fragments, Numbered
@@ -40,8 +45,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import Fetched, NewFile
     from lakefold_table.lance.change import TableChange
-    from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.manifests.plain import Plain
+    from lakefold_table.lance.manifests.packed_append import Packed
+    from lakefold_table.lance.manifests.plain_append import Plain
     from lakefold_table.lance.state import LanceState
 
 

@@ -51,7 +51,7 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.versions.dropped import FOLDER as NOTES
+from lakefold_table.versions.drop_note import FOLDER as NOTES
 from lakefold_table.versions.lost_answers import Published, settled
 from lakefold_table.versions.version_files import CopyPut, put_needed
 

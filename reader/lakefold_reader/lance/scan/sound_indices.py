@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.errors import DamagedError, LocationError
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE
-from lakefold_table.lance.indexing.retired_reuse import is_outdated, without_reuse
-from lakefold_table.lance.indexing.reuse import remapped, reuse_index, versions_of
+from lakefold_table.lance.indexing.reuse import is_outdated, remapped, reuse_index, versions_of, without_reuse
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 
 if TYPE_CHECKING:

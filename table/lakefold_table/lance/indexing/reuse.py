@@ -3,7 +3,8 @@
 A compaction may leave indices as they are and record instead where the rows went. Readers then translate old
 addresses to new addresses, and the coverage of an index must be translated in the same way: pylance does so
 before every commit, and an operation that removes a fragment from an index's coverage must find it under its
-new id. Each compaction adds a version to the index; it is trimmed when no index needs that version any more.
+new id. Each compaction adds a version to the index; it is trimmed when no index needs that version any more,
+and taken away if it is outdated.
 
 Source: Lance facts 8.3 and 10.7. The details are in the entry itself or, from about 200 KB, in a file in the
 folder of the index.
@@ -26,7 +27,7 @@ from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
-from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, coverage, covering
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, Live, coverage, covering
 from lakefold_table.lance.manifests.naming import index_path, is_inside
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.roots import below
@@ -160,6 +161,38 @@ def dropped_fault(head: Manifest, before: Indices, after: Indices, content: Cont
     )
 
 
+def is_outdated(versions: Sequence[Version], live: Live) -> bool:
+    """Returns whether rows are no longer in the fragments to which the compactions of the index moved them.
+
+    True as well if all rows of such a fragment were deleted.
+    """
+    leads_to = set[int]()
+    for version in versions:
+        for group in version.groups:
+            leads_to -= {fragment.id for fragment in group.old_fragments}
+            leads_to |= {fragment.id for fragment in group.new_fragments}
+    return len(live(leads_to)) < len(leads_to)
+
+
+def without_reuse(indices: Indices, versions: Sequence[Version]) -> Indices:
+    """Returns the indices without the fragment-reuse index, which has these versions.
+
+    They cover only fragments that are older than all of its compactions. Those that it has replaced may be
+    among them: they are gone (decision 0114). pylance's compaction remaps an index by the addresses that its
+    files hold. If these are older than the fragment-reuse index, it finds none of them among the rows that it
+    moved, and yet the entry covers the new fragments: a BTREE, an INVERTED or an NGRAM index then hides their
+    rows (Lance fact 10.11). Such an entry looks like a sound one, also after pylance has added other rows to
+    it. But the fragment-reuse index leads to fragments that the table no longer has (`is_outdated`). So then
+    all that indices cover since its first compaction is in doubt.
+    """
+    reuse = reuse_index(indices)
+    new = [
+        fragment.id for version in versions for group in version.groups for fragment in group.new_fragments
+    ]
+    first = min(new, default=None)
+    return tuple(_until(index, first) for index in indices if index is not reuse)
+
+
 def _needing(indices: Indices, version: Version) -> set[str]:
     """Returns the names of the indices that are older than a compaction and cover its new fragments."""
     new = Bitmap([fragment.id for group in version.groups for fragment in group.new_fragments])
@@ -181,6 +214,15 @@ def _translated(index: IndexMetadata, moves: Iterable[tuple[Bitmap, Bitmap]]) ->
         if inside:
             translated = (translated - old) | (new if len(inside) == len(old) else Bitmap())
     return index if translated == covered else covering(index, translated)
+
+
+def _until(index: IndexMetadata, first: int | None) -> IndexMetadata:
+    """Returns the entry without the fragments from `first` on. An unknown coverage becomes an empty one."""
+    if first is None or not index.fields:
+        return index
+    covered = coverage(index) or Bitmap()
+    remaining = Bitmap(number for number in covered if number < first)
+    return index if remaining == covered and index.fragment_bitmap else covering(index, remaining)
 
 
 def _location(head: Manifest, index: IndexMetadata, details: FragmentReuseIndexDetails) -> str:

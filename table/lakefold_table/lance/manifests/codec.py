@@ -21,7 +21,7 @@ from lakefold_table.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.chunk_reuse import ChunkReuse
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
 from lakefold_table.lance.manifests.fragments import FragmentListReader, Fragments
-from lakefold_table.lance.manifests.packed import Packed, without_fragments
+from lakefold_table.lance.manifests.packed_append import Packed, without_fragments
 from lakefold_table.wire import Run, runs
 
 if TYPE_CHECKING:

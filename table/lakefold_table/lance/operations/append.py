@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid
-    from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.packed_append import Packed
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.operations.carried import (
+from lakefold_table.lance.operations.carried_rows import (
     both_deleted,
     files_to_follow,
     groups_of,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.bitmaps import Bitmap
     from lakefold_table.format import Requirements
-    from lakefold_table.lance.operations.carried import Rewrites
+    from lakefold_table.lance.operations.carried_rows import Rewrites
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

@@ -21,7 +21,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
 from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.indexing import reuse
-from lakefold_table.lance.indexing.reuse_added import with_reuse
+from lakefold_table.lance.indexing.reuse_addition import with_reuse
 from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import sizes_of

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
-    from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.packed_append import Packed
 
 MAX_FRAGMENT_ID = 2**32 - 2
 """The highest id that is assigned; pylance can't assign ids after 2^32 - 1 (Lance fact 3.1)."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-    from lakefold_table.lance.manifests.plain import FileShape, Shape
+    from lakefold_table.lance.manifests.plain_append import FileShape, Shape
 
 MAX_REMEMBERED_IDS = 100_000
 """The number of field ids in all remembered shapes together; this limits them to a few megabytes."""
