@@ -17,7 +17,7 @@ from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 
 if TYPE_CHECKING:
-    from lakefold.branching.taken_back import TakenBack
+    from lakefold.branching.undone_versions import UndoneVersions
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
@@ -62,7 +62,7 @@ def tag(  # noqa: PLR0913 - its options
     """
     if delete and (move or not choice.is_newest or choice.branch is not None):
         raise click.UsageError("--delete removes the tag, whichever version it names; leave the others out")
-    from lakefold.proposals.sending import send_and_wait
+    from lakefold.proposals.logged_proposal import send_and_wait
 
     _check_free(name)
     if delete:
@@ -146,7 +146,7 @@ def branch(
     committed, the files of the branch are removed; this can't be undone. If the command is interrupted, run
     it again to continue.
     """
-    from lakefold.proposals.sending import send_and_wait
+    from lakefold.proposals.logged_proposal import send_and_wait
     from lakefold_table.branch_names import check_branch_name
 
     check_branch_name(name)
@@ -165,7 +165,7 @@ def _delete_branch(
     context: click.Context, settings: Settings, table: str, name: str, *, wait: float, as_json: bool
 ) -> None:
     from lakefold.branching.branch_removal import is_deleted, remove_files
-    from lakefold.proposals.sending import send_and_wait
+    from lakefold.proposals.logged_proposal import send_and_wait
     from lakefold_log.codec.envelope import json_form, outcome_message
     from lakefold_table.versions.table_address import TableAddress
 
@@ -267,18 +267,18 @@ def restore(
     """
     if choice.is_newest:
         raise click.UsageError("name the version: --version, --tag, --as-of or --at-position")
-    from lakefold.branching.taken_back import newest_before, taken_back
+    from lakefold.branching.undone_versions import newest_before, undone_versions
 
     chosen = choice.find(table, settings.storage_options)
     if dry_run:
         newest = newest_before(chosen, None)
         restoring(chosen, newest)
-        _print_restored(None, chosen, taken_back(chosen, newest), as_json=as_json)
+        _print_restored(None, chosen, undone_versions(chosen, newest), as_json=as_json)
         return
     outcome = _send_restore(settings, chosen, wait)
     made = outcome.result.version if isinstance(outcome.result, Committed) else None
-    lost = None if made is None else taken_back(chosen, newest_before(chosen, made))
-    _print_restored(outcome, chosen, lost, as_json=as_json)
+    undone = None if made is None else undone_versions(chosen, newest_before(chosen, made))
+    _print_restored(outcome, chosen, undone, as_json=as_json)
     exit_if_refused(context, outcome)
 
 
@@ -307,8 +307,8 @@ def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
 
 def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float) -> Outcome:
     """Sends the restore, built again on the newest version if it may be; returns its outcome."""
-    from lakefold.branching.taken_back import newest_before
-    from lakefold.proposals.sending import send_and_wait
+    from lakefold.branching.undone_versions import newest_before
+    from lakefold.proposals.logged_proposal import send_and_wait
 
     attempt = 1
     while True:
@@ -329,34 +329,34 @@ def _restored_text(outcome: Outcome, chosen: ChosenVersion) -> str:
 
 
 def _print_restored(
-    outcome: Outcome | None, chosen: ChosenVersion, lost: TakenBack | None, *, as_json: bool
+    outcome: Outcome | None, chosen: ChosenVersion, undone: UndoneVersions | None, *, as_json: bool
 ) -> None:
     if as_json:
-        print_json(_restored_document(outcome, chosen, lost))
+        print_json(_restored_document(outcome, chosen, undone))
         return
     print_table(chosen.source.uri, chosen.source.format.name)
     if outcome is not None:
         print_line(f"{outcome.position}  {outcome.uuid or '-'}  {_restored_text(outcome, chosen)}")
-    if lost is None:
+    if undone is None:
         return
     undoes = "would undo" if outcome is None else "undid"
-    print_line(f"{undoes} {counted(lost.versions, 'version')} after version {chosen.version:,}")
-    for app in lost.apps:
+    print_line(f"{undoes} {counted(undone.versions, 'version')} after version {chosen.version:,}")
+    for app in undone.apps:
         batches = (
             f"batch {app.first:,}" if app.first == app.last else f"batches {app.first:,} to {app.last:,}"
         )
         print_line(f"  {app.app_id}: {batches} ({app.count:,})")
-    if lost.entries_without_app_id:
-        print_line(f"  {counted(lost.entries_without_app_id, 'proposal')} without an app id")
-    if lost.foreign_versions:
-        numbers = ", ".join(f"{number:,}" for number in lost.foreign_versions)
+    if undone.entries_without_app_id:
+        print_line(f"  {counted(undone.entries_without_app_id, 'proposal')} without an app id")
+    if undone.foreign_versions:
+        numbers = ", ".join(f"{number:,}" for number in undone.foreign_versions)
         print_line(f"  versions of other clients: {numbers}")
-    if lost.apps or lost.entries_without_app_id:
+    if undone.apps or undone.entries_without_app_id:
         print_line(SEND_AGAIN)
 
 
 def _restored_document(
-    outcome: Outcome | None, chosen: ChosenVersion, lost: TakenBack | None
+    outcome: Outcome | None, chosen: ChosenVersion, undone: UndoneVersions | None
 ) -> dict[str, Any]:
     from lakefold_log.codec.envelope import json_form, outcome_message
 
@@ -364,6 +364,6 @@ def _restored_document(
         "format": chosen.source.format.name,
         "outcome": None if outcome is None else json_form(outcome_message(outcome)),
         "restored_version": chosen.version,
-        "taken_back": None if lost is None else asdict(lost),
+        "taken_back": None if undone is None else asdict(undone),
         "hint": SEND_AGAIN,
     }

@@ -58,7 +58,7 @@ def command(  # noqa: PLR0913 - its options
     log like any proposal, after what was sent before. Its outcome is printed, and the exit code is 3 if it
     was refused, for instance because the table knows no batch of APP_ID.
     """
-    from lakefold.proposals.sending import send_and_wait
+    from lakefold.proposals.logged_proposal import send_and_wait
     from lakefold_reader.opening import on_branch
 
     proposed = partial(_proposed, app_id)

@@ -172,7 +172,7 @@ def command(
         else:
             print_line(f"written to {into} at offset {offset}")
         return
-    from lakefold.proposals.sending import send
+    from lakefold.proposals.logged_proposal import send
 
     sent = send(settings, envelope, wait)
     if sent.outcome is None:

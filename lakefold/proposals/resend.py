@@ -98,7 +98,7 @@ def checked(
     `group` is the consumer group of the committers whose outcomes count. Raises `RetryError` if the brokers
     are silent for `timeout_s` seconds.
     """
-    from lakefold_log.read.resent import sent_since
+    from lakefold_log.read.repetitions import sent_since
 
     since: dict[Position, str] = {}
     for table in dict.fromkeys(letter.table for letter in dead_letters if not letter.obstacle):

@@ -20,7 +20,7 @@ from lakefold.binding import drop_table, rebinding
 from lakefold.local.broker import Broker
 from lakefold_ingest.writing import sent_batches
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.read import dead_letters, lookup, news, outcomes, resent
+from lakefold_log.read import dead_letters, lookup, news, outcomes, repetitions
 from lakefold_log.write import producer
 from tests.distribution import group_of
 from tests.integration.own_log import PATIENCE_S
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from lakefold import WriteOptions
 
-ASKING = (dead_letters, drop_table, news, outcomes, rebinding, resent)
+ASKING = (dead_letters, drop_table, news, outcomes, rebinding, repetitions)
 """The modules that make a client for requests, with its default limit for each."""
 DEFAULT_S = 10.0
 """The limit of a request of `Admin`, by default."""

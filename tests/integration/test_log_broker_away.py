@@ -16,8 +16,8 @@ from lakefold_ingest.writing.log_client import close_clients, open_client
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.read import offset_metadata
-from lakefold_log.read.answered import answered_offsets
-from lakefold_log.read.reread import RepeatingReader
+from lakefold_log.read.answered_offsets import answered_offsets
+from lakefold_log.read.repeating_reader import RepeatingReader
 from lakefold_log.write.reporter import Reporter
 from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical

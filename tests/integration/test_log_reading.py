@@ -15,7 +15,7 @@ from lakefold_log.client.failures import MissingTopicError
 from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.read import consumer
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.reread import RepeatingReader
+from lakefold_log.read.repeating_reader import RepeatingReader
 from lakefold_table.errors import InvalidError, StopError
 from lakefold_table.position import LogId
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take

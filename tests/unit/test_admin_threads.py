@@ -72,7 +72,7 @@ def test_a_thread_of_python_destroys_it_at_once(*, in_a_cycle: bool) -> None:
 def test_a_probe_that_a_client_s_thread_finds_as_garbage_leaves_no_client() -> None:
     run(
         """
-from lakefold_log.client.connecting import ConnectionProbe
+from lakefold_log.client.connection_probe import ConnectionProbe
 ConnectionProbe("127.0.0.1:1", {"bootstrap.servers": "127.0.0.1:1"})
 forget(True)
 assert answered.wait(120)

@@ -43,7 +43,7 @@ THREADS: Final = {
 }
 STARTING: Final = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Timer"}
 CLIENTS: Final = {
-    "log/lakefold_log/client/connecting.py __init__": "it is polled without waiting",
+    "log/lakefold_log/client/connection_probe.py __init__": "it is polled without waiting",
     # The only function of each that makes a client which `own_client` doesn't guard.
     "log/lakefold_log/client/overview.py recent_keys": ENDS_WITH_ITS_CALL,
     "log/lakefold_log/read/record_count.py count_records": ENDS_WITH_ITS_CALL,

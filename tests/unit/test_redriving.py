@@ -108,7 +108,7 @@ def test_what_maintenance_is_about_to_remove_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = LocalStorage(tmp_path / "t")
-    monkeypatch.setattr("lakefold_log.read.resent.sent_since", lambda *_, **__: {})
+    monkeypatch.setattr("lakefold_log.read.repetitions.sent_since", lambda *_, **__: {})
     dead_letters = [letter(number, app="a", batch=number, name=f"f{number}") for number in (1, 2, 3)]
     envelopes = [each.proposal.envelope for each in dead_letters if isinstance(each.proposal, Entry)]
     for envelope in envelopes:

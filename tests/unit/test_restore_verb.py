@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakefold.branching import taken_back, verbs
-from lakefold.proposals import sending
+from lakefold.branching import undone_versions, verbs
+from lakefold.proposals import logged_proposal
 from lakefold_table.entry import Committed, Conflict, Rejected
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[i
 
     def run(answers: list[Any], made_anew_after: int = 100) -> tuple[Any, list[int]]:
         versions, built, left = iter(range(100)), list[int](), iter(answers)
-        monkeypatch.setattr(taken_back, "newest_before", lambda *_: next(versions))
+        monkeypatch.setattr(undone_versions, "newest_before", lambda *_: next(versions))
         monkeypatch.setattr(verbs, "restoring", lambda _, newest: built.append(newest))
-        monkeypatch.setattr(sending, "send_and_wait", lambda *_: SimpleNamespace(result=next(left)))
+        monkeypatch.setattr(logged_proposal, "send_and_wait", lambda *_: SimpleNamespace(result=next(left)))
         monkeypatch.setattr(verbs, "newest_id", lambda _: "same" if len(built) < made_anew_after else "other")
         chosen: Any = SimpleNamespace(source=None, table_id="same")
         settings: Any = None

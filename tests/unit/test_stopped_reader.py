@@ -9,7 +9,7 @@ import pytest
 
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.reread import RepeatingReader
+from lakefold_log.read.repeating_reader import RepeatingReader
 from lakefold_table.position import LogId
 
 if TYPE_CHECKING:

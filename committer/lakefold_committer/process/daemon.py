@@ -35,8 +35,8 @@ from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.members import SUFFIX, Membership, session_seconds
 from lakefold_log.client.topics import TopicDescription, describe, ensure_topics
 from lakefold_log.read.anchor import LogContent
-from lakefold_log.read.answered import answered_offsets
-from lakefold_log.read.reread import RepeatingReader, end_at_gap
+from lakefold_log.read.answered_offsets import answered_offsets
+from lakefold_log.read.repeating_reader import RepeatingReader, end_at_gap
 from lakefold_log.write.reporter import Reporter
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from confluent_kafka import Consumer, KafkaException
 
 from lakefold_log.client.admin_client import KeptClient
-from lakefold_log.client.connecting import ConnectionProbe
+from lakefold_log.client.connection_probe import ConnectionProbe
 from lakefold_log.client.consumer_pool import ConsumerPool
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.failures import (

@@ -20,7 +20,7 @@ from lakefold_log.codec.envelope import Decoded, decode
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read.accepted_signers import EVERYBODY, AcceptedSigners, ForeignOutcomes
 from lakefold_log.read.anchor import LogContent
-from lakefold_log.read.answered import answered_offsets
+from lakefold_log.read.answered_offsets import answered_offsets
 from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_table.branch_names import names_of

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from lakefold_log.codec.envelope import parsed
-from lakefold_log.read.answered import answered_offsets
+from lakefold_log.read.answered_offsets import answered_offsets
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
 from lakefold_maintenance.format import TableSurvey, WaitingEntry

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.local.broker import Broker
-from lakefold_log.read.reread import end_at_gap
+from lakefold_log.read.repeating_reader import end_at_gap
 from lakefold_table.errors import GapError
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, take
 from tests.integration.stage import Stage

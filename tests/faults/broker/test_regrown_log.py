@@ -23,7 +23,7 @@ from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.read import consumer
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.consumer import PartitionReader, Verify
-from lakefold_log.read.reread import end_at_gap
+from lakefold_log.read.repeating_reader import end_at_gap
 from lakefold_table.errors import GapError, RetryError
 from tests.integration.conftest import unique_names
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_reader.delta.filters.nodes import CallNode, CastNode, ColumnNode, InNode, LiteralNode, Node
-from lakefold_reader.delta.filters.typed import typed
+from lakefold_reader.delta.filters.typed_filter import typed
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.predicates.conditions import CastTerm, ColumnTerm, LiteralTerm, OperatorTerm, Term
 from lakefold_table.delta.predicates.matching import FileFilter

@@ -1,4 +1,4 @@
-"""What a restore takes back: the batches that were folded into the versions after the restored one."""
+"""What a restore undoes: the batches that were folded into the versions after the restored one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenBack:
+class UndoneVersions:
     """The proposals in the versions after the restored one.
 
     `versions`: how many there are. `apps`: their batches, by app. `entries_without_app_id`: how many other
@@ -36,19 +36,19 @@ def newest_before(chosen: ChosenVersion, made: int | None) -> int:
     return max(number for number in numbers_of(chosen.source) if made is None or number < made)
 
 
-def taken_back(chosen: ChosenVersion, newest: int) -> TakenBack:
+def undone_versions(chosen: ChosenVersion, newest: int) -> UndoneVersions:
     """Returns what the versions after the chosen one, up to `newest`, contain."""
     if newest <= chosen.version:
-        return TakenBack(0, (), 0, ())
+        return UndoneVersions(0, (), 0, ())
     return summed(history_of(chosen.source, chosen.version + 1, newest))
 
 
-def summed(rows: Iterable[HistoryRow]) -> TakenBack:
+def summed(rows: Iterable[HistoryRow]) -> UndoneVersions:
     """Returns the sum of these versions."""
     versions = list(rows)
     apps = sorted((app for row in versions for app in row.apps), key=attrgetter("app_id"))
     in_apps = sum(app.count for app in apps)
-    return TakenBack(
+    return UndoneVersions(
         len(versions),
         tuple(_joined(list(group)) for _, group in groupby(apps, attrgetter("app_id"))),
         sum(row.entries or 0 for row in versions) - in_apps,
