@@ -13,8 +13,8 @@ from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.planning.policy import policy_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress, planned_report
 from lakefold_maintenance.rewriting.pacing import Pacing
-from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
 from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_maintenance.rewriting.table_log import TIMEOUT_S, TableLog
 from lakefold_reader.opening import open_branch
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical

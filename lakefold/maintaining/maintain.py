@@ -129,13 +129,13 @@ def _maintainer(
     stopped: threading.Event,
     progress: Progress,
 ) -> Maintainer:
-    from lakefold_maintenance.files.refused import RefusedFiles
+    from lakefold_maintenance.files.refused_files import RefusedFiles
     from lakefold_maintenance.rewriting.pacing import Pacing
-    from lakefold_maintenance.rewriting.sending import TableLog
     from lakefold_maintenance.rewriting.survey import Surveyor
+    from lakefold_maintenance.rewriting.table_log import TableLog
     from lakefold_maintenance.scheduling.maintainer import Maintainer
     from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts
-    from lakefold_maintenance.scheduling.waiting import WaitingProposals, read_waiting
+    from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, read_waiting
     from lakefold_reader.opening import open_source
 
     kafka, topics, pacing = settings.kafka_config(), settings.topics(), Pacing(stopped)

@@ -32,15 +32,15 @@ MOST_APPENDS = 400
 DIES = """
 import os
 from lakefold.cli import main
-from lakefold_maintenance.lance import format, tasks
-from lakefold_maintenance.rewriting import sending
+from lakefold_maintenance.lance import format, rewriter
+from lakefold_maintenance.rewriting import table_log
 {hook}
 main()
 """
 STEPS = {
-    "before it has rewritten anything": "tasks.Rewriter.run = lambda *_, **__: os._exit(9)",
+    "before it has rewritten anything": "rewriter.Rewriter.run = lambda *_, **__: os._exit(9)",
     "before it proposes": "format.rewrite = lambda *_: os._exit(9)",
-    "before it hears the outcome": "sending.OutcomeWaiter.wait = lambda *_: os._exit(9)",
+    "before it hears the outcome": "table_log.OutcomeWaiter.wait = lambda *_: os._exit(9)",
 }
 
 

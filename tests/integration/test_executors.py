@@ -26,7 +26,7 @@ from lakefold_ingest.spark.data_source import PlannedTasks
 from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.write_plan import plan_write
-from lakefold_maintenance.delta import unnamed
+from lakefold_maintenance.delta import unnamed_files
 from lakefold_maintenance.lance import names as lance_names
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import data_path
@@ -263,5 +263,5 @@ def test_a_writer_needs_no_right_to_delete(
         (row,) = executors._check_in_task(pylance_release() or "", table.as_uri(), {}, probe, none)
         assert row.column("fault")[0].as_py() is None
     (left,) = set((table / "data").iterdir()) - before
-    is_unique = lance_names.is_unique if table_format == "lance" else unnamed.is_unique
+    is_unique = lance_names.is_unique if table_format == "lance" else unnamed_files.is_unique
     assert is_unique(data_path(left.name))

@@ -18,7 +18,7 @@ import pytest
 from lakefold.cli import run
 from lakefold_log.read.news import VersionNews
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.scheduling.waiting import read_waiting
+from lakefold_maintenance.scheduling.waiting_proposals import read_waiting
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError

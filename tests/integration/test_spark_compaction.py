@@ -14,8 +14,8 @@ import lakefold
 from lakefold.cli import run
 from lakefold.maintaining.engine import SPARK
 from lakefold_ingest.writing.log_client import close_clients
-from lakefold_maintenance.lance import tasks
-from lakefold_maintenance.lance.tasks import RewrittenTask
+from lakefold_maintenance.lance import rewriter
+from lakefold_maintenance.lance.rewriter import RewrittenTask
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.rewriting.on_spark import OnSpark
 from lakefold_maintenance.rewriting.survey import Surveyor
@@ -41,7 +41,7 @@ def engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> OnSpark:
     def run_here(*_: object, **__: object) -> None:
         pytest.fail("the driver has run a task")
 
-    monkeypatch.setattr(tasks.Rewriter, "run", run_here)
+    monkeypatch.setattr(rewriter.Rewriter, "run", run_here)
     return OnSpark(spark)
 
 

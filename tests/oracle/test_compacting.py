@@ -17,7 +17,7 @@ import pytest
 from lakefold_committer.tables.branches import located
 from lakefold_maintenance.lance.indices import IndexCoverage, IndexReport, optimize_indices
 from lakefold_maintenance.lance.proposals import rewrite
-from lakefold_maintenance.lance.tasks import RewrittenTask, open_dataset
+from lakefold_maintenance.lance.rewriter import RewrittenTask, open_dataset
 from lakefold_maintenance.planning.plan import RewriteTask
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction

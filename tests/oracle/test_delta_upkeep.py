@@ -18,17 +18,17 @@ import lakefold
 from lakefold_ingest.rows.staged_rows import staged_path
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.read.dead_letters import DeadLetter
-from lakefold_maintenance.delta.unnamed import is_unique
-from lakefold_maintenance.files import refused as refused_module
+from lakefold_maintenance.delta.unnamed_files import is_unique
+from lakefold_maintenance.files import refused_files as refused_module
 from lakefold_maintenance.files.cleaning import EVERY_S
-from lakefold_maintenance.files.refused import Refusals, RefusedFiles
+from lakefold_maintenance.files.refused_files import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.scheduling.lease import PATH
 from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
 from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, TableMaintenance
-from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.format import source as versions
 from lakefold_reader.opening import open_source

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_maintenance.scheduling.waiting import WaitingProposals
+from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals
 from tests.oracle.test_compacting import data_files, made
 from tests.oracle.test_upkeep import LATER, Surroundings
 from tests.waiting import until
@@ -21,7 +21,7 @@ VERSIONS, TAGGED = 60, 20
 CLEAN = """
 import sys
 from pathlib import Path
-from lakefold_maintenance.scheduling.waiting import WaitingProposals
+from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals
 from tests.oracle.test_upkeep import LATER, Surroundings
 around = Surroundings(Path(sys.argv[1]), WaitingProposals(1, int(sys.argv[2])))
 around.now += LATER

@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.read.dead_letters import DeadLetter
-from lakefold_maintenance.files import refused as refused_module
+from lakefold_maintenance.files import refused_files as refused_module
 from lakefold_maintenance.files.cleaning import EVERY_S, FileCleaning, RemovedFiles
-from lakefold_maintenance.files.refused import Refusals, RefusedFiles
+from lakefold_maintenance.files.refused_files import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S, PATH, read_note
 from lakefold_maintenance.lance.names import UnnamedFiles, files_of, files_of_proposal, is_unique
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
 from lakefold_reader.opening import open_source

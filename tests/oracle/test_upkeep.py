@@ -16,7 +16,7 @@ from lakefold.branching.verbs import branching, deleting
 from lakefold.console.options import Point
 from lakefold_committer.tables.branches import located, open_branch
 from lakefold_maintenance.files.cleaning import EVERY_S
-from lakefold_maintenance.files.refused import Refusals
+from lakefold_maintenance.files.refused_files import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S
 from lakefold_maintenance.lance import indices
 from lakefold_maintenance.planning.policy import PREFIX
@@ -28,7 +28,7 @@ from lakefold_maintenance.scheduling.lease import PATH, SECONDS, MaintainerNote
 from lakefold_maintenance.scheduling.maintainer import Maintainer
 from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
 from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, TableMaintenance
-from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.consumers import expire_versions
 from lakefold_reader.opening import open_source

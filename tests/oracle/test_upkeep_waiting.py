@@ -10,7 +10,7 @@ from lakefold.branching.chosen_version import VersionChoice
 from lakefold.branching.verbs import branching, restoring, tagging
 from lakefold.console.options import Point
 from lakefold_committer.tables.branches import open_branch
-from lakefold_maintenance.scheduling.waiting import waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Tagged
 from lakefold_table.uri import canonical

@@ -21,12 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefold_maintenance.files import cleaning
-from lakefold_maintenance.files.refused import Refusals
+from lakefold_maintenance.files.refused_files import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S, read_note
-from lakefold_maintenance.lance import unnamed
+from lakefold_maintenance.lance import unnamed_files
 from lakefold_maintenance.lance.names import files_of
 from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts
-from lakefold_maintenance.scheduling.waiting import WaitingProposals, waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_reader.tail.tail import tail
@@ -324,7 +324,7 @@ def with_the_newest_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         names = sorted(storage.names("_versions"))
         return [storage.get(f"_versions/{names[0]}")]
 
-    monkeypatch.setattr(unnamed, "_files", newest)
+    monkeypatch.setattr(unnamed_files, "_files", newest)
 
 
 def without_notice(monkeypatch: pytest.MonkeyPatch) -> None:

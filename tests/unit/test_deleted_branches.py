@@ -28,7 +28,7 @@ from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
 from lakefold_log.read.file_log import framed
-from lakefold_maintenance.scheduling.waiting import waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Committed, Entry, Invalid, Result, Tagged
 from lakefold_table.errors import PreconditionError, RetryError, StopError

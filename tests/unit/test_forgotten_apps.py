@@ -27,7 +27,7 @@ from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read.file_log import FileLog, framed
-from lakefold_maintenance.scheduling.waiting import waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, ForgetApp
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected, Result
 from lakefold_table.formats import BUILT_IN

@@ -53,7 +53,7 @@ PYLANCE: Final = {
     "ingest/lakefold_ingest/lance/fragments.py",
     "ingest/lakefold_ingest/merge/conditions.py",
     "ingest/lakefold_ingest/rows/json_values.py",
-    "maintenance/lakefold_maintenance/lance/tasks.py",
+    "maintenance/lakefold_maintenance/lance/rewriter.py",
     "reader/lakefold_reader/lance/scan/scan.py",
 }
 """The modules that use pylance, which ask `check_process` first."""

@@ -39,7 +39,7 @@ import pyarrow as pa
 import lance
 import lakefold
 from lakefold_ingest.rows.json_values import _check
-from lakefold_maintenance.lance.tasks import open_dataset
+from lakefold_maintenance.lance.rewriter import open_dataset
 from lakefold_reader.opening import open_source
 path = sys.argv[1] + "/t"
 lance.write_dataset(pa.table({{"n": [1, 2]}}), path)

@@ -20,7 +20,7 @@ from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.previews import Previews
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, outcome_message, outcome_value
-from lakefold_maintenance.scheduling.waiting import waiting_of
+from lakefold_maintenance.scheduling.waiting_proposals import waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_table.entry import Entry, Invalid, Outcome, Result, Tagged
 from lakefold_table.errors import FencedError, RetryError, StopError

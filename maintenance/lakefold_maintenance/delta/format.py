@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lakefold_maintenance.delta.proposals import RewrittenFiles, optimize
 from lakefold_maintenance.delta.survey import DeltaSurvey, DeltaSurveyor
-from lakefold_maintenance.delta.unnamed import is_unique, unnamed_files
+from lakefold_maintenance.delta.unnamed_files import is_unique, unnamed_files
 from lakefold_maintenance.format import WaitingEntry
 from lakefold_table.delta.proposal import proposal_in
 from lakefold_table.delta.row_changes.vectors import file_of

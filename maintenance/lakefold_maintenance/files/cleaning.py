@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from lakefold_maintenance.files.refused import Refusals
+    from lakefold_maintenance.files.refused_files import Refusals
     from lakefold_maintenance.format import TableSurvey
     from lakefold_maintenance.planning.policy import MaintenancePolicy
 

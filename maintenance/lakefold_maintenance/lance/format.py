@@ -8,7 +8,7 @@ from lakefold_maintenance.format import WaitingEntry
 from lakefold_maintenance.lance.names import files_of_proposal, is_unique
 from lakefold_maintenance.lance.proposals import rewrite, without_reuse_index
 from lakefold_maintenance.lance.survey import LanceSurveyor
-from lakefold_maintenance.lance.unnamed import may_be_removed, unnamed_files
+from lakefold_maintenance.lance.unnamed_files import may_be_removed, unnamed_files
 from lakefold_table.entry import Committed, Result
 from lakefold_table.lance.rows.row_order import groups_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TaskLimits,
         UnnamedPaths,
     )
-    from lakefold_maintenance.lance.tasks import RewrittenTask, SurveyRewriter
+    from lakefold_maintenance.lance.rewriter import LanceRewriter, RewrittenTask
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
 
@@ -39,11 +39,11 @@ class LanceMaintenance:
         """See `MaintenanceFormat.surveyor`."""
         return LanceSurveyor(self, source, settings)
 
-    def rewriter(self, survey: TableSurvey, limits: TaskLimits) -> SurveyRewriter:
+    def rewriter(self, survey: TableSurvey, limits: TaskLimits) -> LanceRewriter:
         """See `MaintenanceFormat.rewriter`."""
-        from lakefold_maintenance.lance.tasks import SurveyRewriter
+        from lakefold_maintenance.lance.rewriter import LanceRewriter
 
-        return SurveyRewriter(survey, limits)
+        return LanceRewriter(survey, limits)
 
     def rewrite(self, survey: TableSurvey, results: Sequence[RewriteResult]) -> Envelope:
         """See `MaintenanceFormat.rewrite`."""

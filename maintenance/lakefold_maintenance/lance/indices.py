@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_maintenance.lance.tasks import open_dataset
+from lakefold_maintenance.lance.rewriter import open_dataset
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.scan_errors import translated_errors
 from lakefold_reader.versions.listing import newest_of

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_maintenance.format import TableSurvey
-    from lakefold_maintenance.lance.tasks import RewrittenTask
+    from lakefold_maintenance.lance.rewriter import RewrittenTask
 
 
 def rewrite(survey: TableSurvey, results: Sequence[RewrittenTask]) -> Envelope:

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakefold_maintenance.format import TableSurvey, TaskLimits
-from lakefold_maintenance.lance.sent_tasks import SentResult, SentTask
+from lakefold_maintenance.lance.remote_tasks import RemoteResult, RemoteTask
+from lakefold_maintenance.lance.rewriter import RewrittenTask
 from lakefold_maintenance.lance.survey import fragments_of
-from lakefold_maintenance.lance.tasks import RewrittenTask
 from lakefold_maintenance.unused_files import remove_files
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError
 
@@ -87,7 +87,7 @@ class OnSpark:
         if survey.format.name != LANCE:
             message = f"Spark rewrites Lance tables, and this is a {survey.format.name.capitalize()} table"
             raise InvalidError(message, where=survey.table, hint="leave out the engine: this process does it")
-        sent = (SentTask.of(survey, task, fragments_of(survey, task), self._limits) for task in tasks)
+        sent = (RemoteTask.of(survey, task, fragments_of(survey, task), self._limits) for task in tasks)
         running: dict[Future[RewrittenTask | LakefoldError], RewriteTask] = {}
         try:
             with ThreadPoolExecutor(AT_ONCE, "lakefold-spark") as pool:
@@ -104,7 +104,7 @@ class OnSpark:
             ended = [future.result() for future in running]
             remove_files(survey.source.storage, [end for end in ended if isinstance(end, RewrittenTask)])
 
-    def _run(self, sent: SentTask) -> RewrittenTask | LakefoldError:
+    def _run(self, sent: RemoteTask) -> RewrittenTask | LakefoldError:
         """Runs a task as a job of Spark's, and returns its result or its error."""
         try:
             one_row = self._session.range(0, 1, 1, 1)
@@ -113,10 +113,10 @@ class OnSpark:
             message = f"Spark has not run the task: {str(error)[:MOST_TEXT]}"
             return RetryError(message, where=sent.uri, hint="see the log of Spark's driver and executors")
         fault = None if row.fault is None else tuple(row.fault)
-        return sent.received(SentResult(tuple(map(bytes, row.new)), fault))
+        return sent.received(RemoteResult(tuple(map(bytes, row.new)), fault))
 
 
-def _rewrite(sent: SentTask, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _rewrite(sent: RemoteTask, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs a task on an executor. Yields a row with its result."""
     for _ in rows:
         # Spark expects that its rows are read.

@@ -27,14 +27,14 @@ from lakefold_table.errors import InvalidError, LakefoldError, RetryError, Versi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_maintenance.files.refused import Refusals
+    from lakefold_maintenance.files.refused_files import Refusals
     from lakefold_maintenance.format import CompactionLog, TableSurvey
     from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.survey import Surveyor
     from lakefold_maintenance.scheduling.metrics import MaintenanceMetrics
-    from lakefold_maintenance.scheduling.waiting import WaitingProposals
+    from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals
 
 LOG = structlog.get_logger("lakefold")
 WAITING: Final = "waiting proposals"

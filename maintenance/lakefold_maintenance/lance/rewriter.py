@@ -119,7 +119,7 @@ class Rewriter:
         return options
 
 
-class SurveyRewriter:
+class LanceRewriter:
     """See `TableRewriter`."""
 
     def __init__(self, survey: TableSurvey, limits: TaskLimits) -> None:

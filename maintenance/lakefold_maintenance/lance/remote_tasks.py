@@ -1,11 +1,11 @@
-"""A task of a compaction as it is sent to another process, and its result as that process returns it."""
+"""A task of a compaction for another process, as it is sent, and its result as that process returns it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_maintenance.lance.tasks import Rewriter, RewrittenTask
+from lakefold_maintenance.lance.rewriter import Rewriter, RewrittenTask
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.opening import open_source
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
@@ -21,7 +21,7 @@ _KINDS: Final = {kind.__name__: kind for kind in (DamagedError, RetryError, Inva
 
 
 @dataclass(frozen=True, slots=True)
-class SentResult:
+class RemoteResult:
     """What a task of another process returns, as plain values.
 
     `new`: the encoded new fragments. `fault`: the kind, message, location and hint of the error with which it
@@ -33,7 +33,7 @@ class SentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SentTask:
+class RemoteTask:
     """A task with all that another process needs to run it.
 
     `old`: the encoded fragments. `options`: the storage options; they may hold secrets, so they are not
@@ -54,24 +54,24 @@ class SentTask:
         task: RewriteTask,
         old: Sequence[DataFragment],
         limits: TaskLimits,
-    ) -> SentTask:
+    ) -> RemoteTask:
         """Returns a task on the version of a survey."""
         encoded = tuple(fragment.SerializeToString(deterministic=True) for fragment in old)
         source = survey.source
         return cls(source.uri, survey.version, task, encoded, limits, dict(source.options))
 
-    def run(self) -> SentResult:
+    def run(self) -> RemoteResult:
         """Rewrites the fragments. An error of Lakefold's is returned, so that Spark doesn't try again."""
         try:
             rewriter = Rewriter(open_source(self.uri, self.options), self.version, self.limits)
             result = rewriter.run(self.task, self._fragments())
         except LakefoldError as error:
             kind = next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "")
-            return SentResult(fault=(kind, error.message, error.where, error.hint))
+            return RemoteResult(fault=(kind, error.message, error.where, error.hint))
         new = tuple(fragment.SerializeToString(deterministic=True) for fragment in result.new)
-        return SentResult(new)
+        return RemoteResult(new)
 
-    def received(self, result: SentResult) -> RewrittenTask | LakefoldError:
+    def received(self, result: RemoteResult) -> RewrittenTask | LakefoldError:
         """Returns the task's result, or its error, from what the other process has returned."""
         if result.fault is not None:
             kind, message, where, hint = result.fault
