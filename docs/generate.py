@@ -205,7 +205,7 @@ def conflicts() -> str:
     reasons = "\n".join(f"### `{ours}`\n\n{_reasons(ours)}" for ours in proposed)
     return page(
         "Which operations conflict with which",
-        "table/lakefold_table/lance/conflicts/matrix.py",
+        "table/lakefold_table/lance/conflicts/rules.py",
         "A proposal that was built on version R and is folded on version V is compared with all versions in\n"
         "(R, V]. If several rules apply, incompatible wins over retryable, and the newest version is named.\n"
         "The outcome contains the evidence: the other version and its operation, fragments, rows, fields\n"

@@ -9,7 +9,7 @@ from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, Footprint, History, Rebase, footprint_of
 from lakefold_table.lance.conflicts.history import BLOCK, OLDEST_READ_VERSION
-from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
+from lakefold_table.lance.conflicts.rules import DETAILED, RULES
 from lakefold_table.lance.kinds import Kind
 
 APPEND = Footprint(Kind.APPEND)

@@ -9,7 +9,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.conflicts import Footprint, footprint_of
 from lakefold_table.lance.conflicts.key_conditions import inserts_keys, same_inserted_keys
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER, bits_of
-from lakefold_table.lance.conflicts.reading import PLAIN
+from lakefold_table.lance.conflicts.transaction_footprint import PLAIN
 from lakefold_table.lance.kinds import Kind
 
 

@@ -18,9 +18,9 @@ from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import MOST_BATCH, AppTransaction
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.lance.conflicts.footprint import Filter, Footprint, Indexing, KeyChanges
-from lakefold_table.lance.conflicts.matrix import RULES
-from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.conflicts.rule import always
+from lakefold_table.lance.conflicts.rules import RULES
+from lakefold_table.lance.conflicts.transaction_footprint import footprint_of
 from lakefold_table.lance.kinds import Kind
 from tests.folding import FORMAT, URI, append, created, entries, groups_of, results
 from tests.unit.test_delta_format import THIRD_ID, Table

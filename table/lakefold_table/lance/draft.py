@@ -18,8 +18,8 @@ from lakefold_table.lance.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.combine_transactions import APPEND, combined, did, grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched, name_of_file
-from lakefold_table.lance.conflicts.matrix import DETAILED
-from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
+from lakefold_table.lance.conflicts.rules import DETAILED
+from lakefold_table.lance.conflicts.transaction_footprint import PLAIN, footprint_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.identity import NONE, Meanings
 from lakefold_table.lance.invariants import check

@@ -12,7 +12,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.format import NO_FILES, FilesAfter, Requirements, VersionHead, VersionSummary
 from lakefold_table.lance.combine_transactions import grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
-from lakefold_table.lance.conflicts.reading import PLAIN
+from lakefold_table.lance.conflicts.transaction_footprint import PLAIN
 from lakefold_table.lance.differences import differences
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section

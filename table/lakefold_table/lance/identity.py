@@ -130,7 +130,7 @@ def used(transaction: Transaction, state: LanceState) -> set[int]:
 
     A Delete names none: what it lists is in the table already. Of a Rewrite only the columns count that are
     in no file of the old fragments, since all their values were null. Merge, Project and Overwrite contain
-    the whole schema, and can't be rebased over another change of it (`conflicts.matrix`).
+    the whole schema, and can't be rebased over another change of it (`conflicts.rules`).
     """
     find = _USED.get(transaction.WhichOneof("operation") or "")
     return set() if find is None else {number for number in find(transaction, state) if number >= 0}

@@ -14,7 +14,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts.footprint import Reads
 from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
-from lakefold_table.lance.conflicts.reading import filter_of, footprint_of
+from lakefold_table.lance.conflicts.transaction_footprint import filter_of, footprint_of
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.isolation import READING, is_serializable
 from lakefold_table.lance.manifests.features import has_stable_row_ids

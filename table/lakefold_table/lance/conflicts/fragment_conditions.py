@@ -1,7 +1,7 @@
 """Conditions on fragments, rows and values: one function for each (Lance facts 5.3, 5.4).
 
 Each returns the evidence if the condition holds for the two operations, else None. "Ours" is the proposal,
-"theirs" the operation that was committed before. The `matrix` says how severe that is.
+"theirs" the operation that was committed before. The `rules` say how severe that is.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.footprint import Footprint
 from lakefold_table.lance.conflicts.fragment_conditions import rows_carried
-from lakefold_table.lance.conflicts.judging import effect_of, judge, worse
-from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
-from lakefold_table.lance.conflicts.reading import PLAIN
+from lakefold_table.lance.conflicts.judgement import effect_of, judge, worse
 from lakefold_table.lance.conflicts.rule import Rule, RuleEffect
+from lakefold_table.lance.conflicts.rules import DETAILED, RULES
+from lakefold_table.lance.conflicts.transaction_footprint import PLAIN
 from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind
 from lakefold_table.lance.verdicts import COMPATIBLE, Rebase, Verdict
 

@@ -1,7 +1,7 @@
 """Conditions on what was read, on keys of rows and maps, on shards and base paths (Lance facts 5.3 and 5.5).
 
 Each returns the evidence if the condition holds for the two operations, else None. "Ours" is the proposal,
-"theirs" the operation that was committed before. The `matrix` says how severe that is. Rows that ours has
+"theirs" the operation that was committed before. The `rules` say how severe that is. Rows that ours has
 read and names are compared with the table itself (`operations.read_rows`, decision 0120).
 """
 

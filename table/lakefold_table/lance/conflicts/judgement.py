@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
-from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.rule import Evidence, Rule, RuleEffect
+from lakefold_table.lance.conflicts.rules import RULES
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
