@@ -27,7 +27,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks import delta_spark
 from benchmarks.ground import await_start, committer
-from lakefold_ingest.lance.fragments import write_fragments
+from lakefold_ingest.lance.data_files import write_fragments
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.upsert import UpsertRows
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.ground import Ground
-    from lakefold_ingest.lance.fragments import FragmentTarget
+    from lakefold_ingest.lance.data_files import FragmentTarget
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.operation import Operation

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 
 from lakefold_ingest.formats import format_of, read_view
-from lakefold_ingest.merge.lance.read_version import LanceRows
+from lakefold_ingest.merge.lance.rows import LanceRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig

@@ -17,7 +17,7 @@ import pytest
 
 import lakefold
 from lakefold_ingest.delta.schemas import new_fields, with_physical_names
-from lakefold_ingest.delta.writing import delta_view
+from lakefold_ingest.delta.view import delta_view
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakefold
-from lakefold_ingest.delta.writing import DeltaView
+from lakefold_ingest.delta.view import DeltaView
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakefold_ingest.delta.writing import DeltaView
+    from lakefold_ingest.delta.view import DeltaView
 
 CONSTANTS = (
     *("0", "-0.0", "0.1", "1.5", "5", "300", "9007199254740993", "9007199254740992.0", "1e30", "null"),

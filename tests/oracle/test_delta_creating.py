@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 import lakefold
 from lakefold.cli import run
-from lakefold_ingest.delta.writing import delta_view
+from lakefold_ingest.delta.view import delta_view
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source

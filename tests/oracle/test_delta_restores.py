@@ -14,7 +14,7 @@ from lakefold.branching.chosen_version import VersionChoice
 from lakefold.branching.verbs import restoring
 from lakefold.console.options import Point
 from lakefold_ingest.delta.proposals import metadata_proposal
-from lakefold_ingest.delta.restoring import metadata_again, protocol_of_both
+from lakefold_ingest.delta.restore import metadata_again, protocol_of_both
 from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.operations.append import append_source

@@ -35,7 +35,7 @@ from tests.unit.test_delta_format import Table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_ingest.delta.writing import DeltaView
+    from lakefold_ingest.delta.view import DeltaView
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
 

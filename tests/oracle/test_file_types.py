@@ -9,9 +9,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.lance import fragments
+from lakefold_ingest.lance import data_files
+from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
 from lakefold_ingest.lance.file_types import type_faults
-from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.schemas.data_files import file_version
@@ -117,7 +117,7 @@ def test_a_panic_of_lance_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Types that this release doesn't know to be refused can make Lance panic, e.g. those of a newer one."""
     rows = pa.table({"c": pa.array([["a"]], pa.list_(pa.string(), 1))})
     dataset = lance.write_dataset(rows.schema.empty_table(), tmp_path / "t", data_storage_version="2.2")
-    monkeypatch.setattr(fragments, "check_types", lambda *_: None)
+    monkeypatch.setattr(data_files, "check_types", lambda *_: None)
     with pytest.raises(InvalidError, match="Lance panicked while it wrote the rows: compute_stat"):
         list(write_fragments(target_of(dataset, rows.schema), rows.to_batches()))
 
@@ -134,4 +134,4 @@ def test_a_panic_of_lance_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_a_file_that_can_not_be_written_means(words: str, expected: type[LakefoldError]) -> None:
     """A right that is missing lasts, as for Delta tables; other errors may pass."""
     error = OSError(f"LanceError(IO): {words}, rust/lance-io/src/local.rs:1:2")
-    assert type(fragments._not_written(error, "file:///t")) is expected
+    assert type(data_files._not_written(error, "file:///t")) is expected

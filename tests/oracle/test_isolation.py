@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.cdc.change_format import change_format
-from lakefold_ingest.lance.writing import LanceWriting
+from lakefold_ingest.lance.format import LanceWriting
 from lakefold_ingest.merge.clauses import (
     MatchedDelete,
     MatchedUpdate,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest import formats
-from lakefold_ingest.lance import fragments
+from lakefold_ingest.lance import data_files
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.append import append_source
@@ -154,9 +154,9 @@ POINTS: Final[dict[str, Death]] = {
     "before the columns are sent": Death(FoldedLog, "propose", is_before=True),
     "the columns are in the table": Death(FoldedLog, "propose"),
     "the columns are known to be": Death(batch, "with_columns_of"),
-    "a file is written, but not durable": Death(fragments, "_make_durable", is_before=True),
-    "a file is durable, another is not": Death(fragments, "_make_durable"),
-    "all files are durable": Death(fragments, "_make_durable", times=2),
+    "a file is written, but not durable": Death(data_files, "_make_durable", is_before=True),
+    "a file is durable, another is not": Death(data_files, "_make_durable"),
+    "all files are durable": Death(data_files, "_make_durable", times=2),
     "before the proposal is built": Death(LanceView, "append", is_before=True),
     "before the bad rows are built": Death(batch, "bad_records", is_before=True),
     "the table of bad rows is created": Death(FoldedLog, "propose", times=2),

@@ -13,12 +13,12 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 import lakefold
-from lakefold_ingest.delta.writing import delta_view
+from lakefold_ingest.delta.view import delta_view
 from lakefold_ingest.formats import FORMATS
-from lakefold_ingest.lance.envelopes import begin_envelope, change_columns
 from lakefold_ingest.lance.new_columns import new_columns
+from lakefold_ingest.lance.proposals import begin_envelope, change_columns
 from lakefold_ingest.lance.view import lance_view
-from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
+from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.task_files import collect_files

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from lance.fragment import FragmentMetadata
 from lance.progress import NoopFragmentWriteProgress
 
-from lakefold_ingest.lance import fragments
-from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
+from lakefold_ingest.lance import data_files
+from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
 from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.errors import InvalidError
@@ -247,7 +247,7 @@ def test_neither_reads_the_table_nor_leaves_unfinished_files(
     ],
 )
 def test_pylance_is_given_the_place_of_the_files(uri: str, address: str) -> None:
-    assert fragments._address(uri) == address
+    assert data_files._address(uri) == address
 
 
 @pytest.mark.parametrize("kind", [pa.decimal128(5, 2), pa.list_(pa.struct([("d", pa.decimal128(5, 2))]))])

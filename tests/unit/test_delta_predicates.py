@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
-from lakefold_ingest.merge.delta.key_bounds import KeyBounds, key_predicate
+from lakefold_ingest.merge.delta.key_ranges import KeyBounds, key_predicate
 from lakefold_reader.delta.filters.nodes import LiteralNode, fitted
 from lakefold_reader.delta.schema import DeltaColumn
 from lakefold_table.delta.actions.file_actions import AddFile

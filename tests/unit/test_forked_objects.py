@@ -50,7 +50,7 @@ CLIENTS: Final = {
     "log/lakefold_log/write/transactional_producer.py _membership": ENDS_WITH_ITS_CALL,
 }
 PYLANCE: Final = {
-    "ingest/lakefold_ingest/lance/fragments.py",
+    "ingest/lakefold_ingest/lance/data_files.py",
     "ingest/lakefold_ingest/merge/conditions.py",
     "ingest/lakefold_ingest/rows/json_values.py",
     "maintenance/lakefold_maintenance/lance/rewriter.py",

@@ -12,7 +12,7 @@ import pytest
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_ingest.delta.proposals import key_proposal
-from lakefold_ingest.lance.envelopes import nothing
+from lakefold_ingest.lance.proposals import nothing
 from lakefold_ingest.proposals.key import MAX_BATCH_ID, Key
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import MOST_BATCH, AppTransaction

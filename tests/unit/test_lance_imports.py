@@ -14,7 +14,7 @@ import importlib.machinery, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 import pyarrow as pa
-from lakefold_ingest.lance import fragments
+from lakefold_ingest.lance import data_files
 
 started, execute = threading.Event(), importlib.machinery.SourceFileLoader.exec_module
 
@@ -33,7 +33,7 @@ target = SimpleNamespace(
     uri=Path(sys.argv[1]).as_uri(), fitting=SimpleNamespace(schema=rows.schema),
     data_storage_version="2.0", storage_options={},
 )
-written = fragments._write_file(target, SimpleNamespace(one_file=lambda: iter([rows]), error=None))
+written = data_files._write_file(target, SimpleNamespace(one_file=lambda: iter([rows]), error=None))
 print(written.physical_rows)
 """
 

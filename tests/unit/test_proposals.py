@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.lance.envelopes import CREATION, append, creation
+from lakefold_ingest.lance.proposals import CREATION, append, creation
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
@@ -41,7 +41,7 @@ def test_batch_0_is_a_batch() -> None:
 
 def test_the_same_batch_is_the_same_bytes_in_another_process() -> None:
     program = (
-        "import sys; from lakefold_ingest.lance.envelopes import append\n"
+        "import sys; from lakefold_ingest.lance.proposals import append\n"
         "from lakefold_ingest.proposals.key import Key\n"
         f"envelope = append({TABLE!r}, Key('app', 7), 3, [])\n"
         "sys.stdout.buffer.write(envelope.SerializeToString(deterministic=True))"

@@ -27,12 +27,12 @@ NAMED_ITSELF: Final = {
 }
 """These give the table's id to the envelope when they make it."""
 NAMED_BY_THE_SENDER: Final = {
-    "ingest/lakefold_ingest/lance/envelopes.py begin_envelope",
+    "ingest/lakefold_ingest/lance/proposals.py begin_envelope",
     "ingest/lakefold_ingest/delta/proposals.py begin_proposal",
 }
 """Envelopes of batches, of any operation: `SENDERS` names the table."""
 BEFORE_THE_TABLE: Final = {
-    "ingest/lakefold_ingest/lance/envelopes.py creation",
+    "ingest/lakefold_ingest/lance/proposals.py creation",
     "ingest/lakefold_ingest/delta/proposals.py creation_proposal",
     # A branch has an id of its own, from its first version on. The version it begins at is named by its mark.
     "lakefold/branching/verbs.py branching",

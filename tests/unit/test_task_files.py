@@ -10,7 +10,7 @@ import pytest
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.lance.view import LanceView
-from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
+from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import TaskFiles, collect_files, decoded_files, write_task

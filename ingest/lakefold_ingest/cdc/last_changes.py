@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import RANK, Events, is_text, mask
-from lakefold_ingest.cdc.unchanged import UNCHANGED, UNCHANGED_JSON, left_out, left_out_inside
+from lakefold_ingest.cdc.unchanged_values import UNCHANGED, UNCHANGED_JSON, left_out, left_out_inside
 from lakefold_ingest.merge.batch_keys import (
     ABSENT,
     BatchKeys,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import Events, Moves, is_text, mask
-from lakefold_ingest.cdc.unchanged import left_out
+from lakefold_ingest.cdc.unchanged_values import left_out
 from lakefold_ingest.merge.batch_keys import comparable, missing_values
 from lakefold_ingest.rows.divided_rows import RowKeys
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefold_ingest.lance.envelopes import change_columns
 from lakefold_ingest.lance.new_columns import new_columns
+from lakefold_ingest.lance.proposals import change_columns
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.lance.widening import Widening
 from lakefold_ingest.lance.wider_types import WiderColumns, wider_columns

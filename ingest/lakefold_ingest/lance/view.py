@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lakefold_ingest.lance.envelopes import append, nothing
+from lakefold_ingest.lance.data_files import FragmentTarget
 from lakefold_ingest.lance.file_types import needs_values
-from lakefold_ingest.lance.fragments import FragmentTarget
+from lakefold_ingest.lance.proposals import append, nothing
 from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_order import check_order

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
+from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_reader.lance.read_errors import explained, guarded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.delta.writing import DeltaView
+from lakefold_ingest.delta.view import DeltaView
 from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.delta.version_changes import open_delta_version
 from lakefold_ingest.merge.lance.version_changes import open_lance_version, whole_rows

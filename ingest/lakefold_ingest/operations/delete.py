@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.delta.proposals import begin_proposal
-from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
-from lakefold_ingest.delta.writing import DeltaView
+from lakefold_ingest.delta.replacement import is_of_partitions, replaced_files
+from lakefold_ingest.delta.view import DeltaView
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
 from lakefold_ingest.merge.formats import open_read_version, target_of

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.delta.proposals import write_proposal
-from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
+from lakefold_ingest.delta.replacement import is_of_partitions, replaced_files
 from lakefold_ingest.delta.table_schema import table_schema
-from lakefold_ingest.delta.writing import DeltaView, delta_view
+from lakefold_ingest.delta.view import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
-from lakefold_ingest.lance.envelopes import append, begin_envelope
+from lakefold_ingest.lance.proposals import append, begin_envelope
 from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.delta.version_changes import open_delta_version
 from lakefold_ingest.merge.lance.deletions import delete_rows
 from lakefold_ingest.merge.lance.version_changes import open_lance_version
 from lakefold_ingest.merge.read_version import offsets_by_number
-from lakefold_ingest.operations.written import WrittenBefore, check_columns, check_target
+from lakefold_ingest.operations.written_files import WrittenBefore, check_columns, check_target
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.json_text import to_json

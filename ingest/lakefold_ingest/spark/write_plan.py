@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from lakefold_ingest.delta.data_files import ParquetTarget
 from lakefold_ingest.delta.new_table import new_table
-from lakefold_ingest.delta.replacing import check_replaceable, with_other_columns
+from lakefold_ingest.delta.replacement import check_replaceable, with_other_columns
 from lakefold_ingest.delta.schemas import new_fields, schema_text
-from lakefold_ingest.delta.writing import DeltaView
+from lakefold_ingest.delta.view import DeltaView
 from lakefold_ingest.lance.file_types import check_types
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.merge.conditions import RowCondition
 from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
 from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
-from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
+from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.few_rows import FEW_BYTES, FewRows, FewRowsStage
 from lakefold_ingest.rows.fitting import plain_field

@@ -47,14 +47,14 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view, seen_source
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
-from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
-from lakefold_ingest.writing.left_out import (
+from lakefold_ingest.writing.batch_errors import (
     earlier_refused,
     has_other_rows,
     is_rolled_back,
     older,
     rolled_back,
 )
+from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
 from lakefold_ingest.writing.log_client import (
     Answer,
     LogClient,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.merge.delta.key_bounds import KeyBounds
+from lakefold_ingest.merge.delta.key_ranges import KeyBounds
 from lakefold_ingest.merge.read_version import ADDRESS, OFFSET_BITS, OFFSET_WIDTH, ROW_ID
 from lakefold_reader.delta.data_files import DataFile, live_rows
 from lakefold_reader.delta.filters.condition import Condition

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.delta.proposals import MERGE, begin_proposal
-from lakefold_ingest.delta.replacing import check_removable
+from lakefold_ingest.delta.replacement import check_removable
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.delta.change_files import (
     change_files,
     inserted_files,
     rows_before,
 )
-from lakefold_ingest.merge.delta.key_bounds import key_predicate
-from lakefold_ingest.merge.delta.removed_rows import RemovedRows, removed_rows
+from lakefold_ingest.merge.delta.deletions import DeltaDeletions, delete_rows
+from lakefold_ingest.merge.delta.key_ranges import key_predicate
 from lakefold_ingest.merge.delta.rows import DeltaRows
 from lakefold_ingest.merge.matching import matched_in
 from lakefold_ingest.merge.new_rows import RowsToWrite
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.delta.data_files import ParquetTarget
-    from lakefold_ingest.delta.writing import DeltaView
+    from lakefold_ingest.delta.view import DeltaView
     from lakefold_ingest.merge.batch_keys import BatchKeys
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.proposals.key import Key
@@ -195,7 +195,7 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         into = cast("ParquetTarget", target)
         files = [action for each in actions for action in each if isinstance(action, AddFile)]
         change_data = [action for each in actions for action in each if isinstance(action, ChangeFile)]
-        removed = removed_rows(self, into, rows)
+        removed = delete_rows(self, into, rows)
         if change_data:
             only_new = [
                 file
@@ -235,7 +235,7 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
     ) -> Envelope:
         """Returns the proposal that deletes rows and adds files. `operation`: as Delta names it."""
         check_removable(self._view)
-        removed = removed_rows(self, target, self._by_path(addresses))
+        removed = delete_rows(self, target, self._by_path(addresses))
         change_data: list[ChangeFile] = []
         if removed.keeps_rows and self._has_feed:
             change_data += change_files(target.fitted(), [(ChangeType.DELETE, rows_before(self, addresses))])
@@ -247,7 +247,7 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
         key: Key,
         operation: str,
         predicate: str,
-        removed: RemovedRows,
+        removed: DeltaDeletions,
         files: Sequence[AddFile],
         change_data: Sequence[ChangeFile],
     ) -> Envelope:

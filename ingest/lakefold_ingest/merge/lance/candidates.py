@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold_ingest.merge.batch_keys import BatchKeys
-    from lakefold_ingest.merge.lance.read_version import LanceRows
+    from lakefold_ingest.merge.lance.rows import LanceRows
 
 MOST_LOOKED_UP = 20_000
 """At most this many keys are looked up in an index. For more, reading the whole key column is faster."""

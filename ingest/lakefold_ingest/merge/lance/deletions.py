@@ -16,7 +16,7 @@ from lakefold_table.new_threads import new_threads
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from lakefold_ingest.merge.lance.read_version import LanceRows
+    from lakefold_ingest.merge.lance.rows import LanceRows
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 FILES_AT_ONCE = 16
@@ -24,7 +24,7 @@ FILES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedRows:
+class LanceDeletions:
     """What a proposal says of the rows that it deletes or moves.
 
     `updated`: fragments with their new deletion files; `removed`: ids of fragments without remaining rows;
@@ -56,7 +56,7 @@ class DeletedRows:
         update.new_fragments.extend(fragments)
 
 
-def delete_rows(table: LanceRows, rows: Mapping[int, Bitmap]) -> DeletedRows:
+def delete_rows(table: LanceRows, rows: Mapping[int, Bitmap]) -> LanceDeletions:
     """Writes deletion files with these rows beside those that are deleted already, durably.
 
     `rows`: the offsets of rows that are not deleted, by fragment id.
@@ -70,10 +70,10 @@ def delete_rows(table: LanceRows, rows: Mapping[int, Bitmap]) -> DeletedRows:
         results = dict(zip(sorted(rows), pool.map(changed, sorted(rows)), strict=True))
     updated = tuple(fragment for fragment in results.values() if fragment is not None)
     removed = tuple(number for number, fragment in results.items() if fragment is None)
-    return DeletedRows(updated, removed, rows)
+    return LanceDeletions(updated, removed, rows)
 
 
-def delete_rows_again(table: LanceRows, before: DeletedRows, changed: Collection[int]) -> DeletedRows:
+def delete_rows_again(table: LanceRows, before: LanceDeletions, changed: Collection[int]) -> LanceDeletions:
     """Returns the same deletions for a newer version. It writes files only for the fragments that `changed`.
 
     The rows are still in it.
@@ -81,7 +81,7 @@ def delete_rows_again(table: LanceRows, before: DeletedRows, changed: Collection
     ids = before.affected.keys() & set(changed)
     fresh = delete_rows(table, {number: before.affected[number] for number in ids})
     updated = [fragment for fragment in before.updated if fragment.id not in ids]
-    return DeletedRows(
+    return LanceDeletions(
         tuple(sorted([*updated, *fresh.updated], key=attrgetter("id"))),
         tuple(sorted({*before.removed} - ids | {*fresh.removed})),
         before.affected,

@@ -28,7 +28,7 @@ from lakefold_table.own_process import ProcessLock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakefold_ingest.merge.lance.read_version import LanceRows
+    from lakefold_ingest.merge.lance.rows import LanceRows
     from lakefold_protos.lance.table_pb2 import DataFragment
 
     Range = tuple[Any, Any]

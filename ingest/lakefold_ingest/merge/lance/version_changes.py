@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.formats import seen_source
-from lakefold_ingest.lance.envelopes import begin_envelope
-from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
+from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
+from lakefold_ingest.lance.proposals import begin_envelope
 from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
 from lakefold_ingest.merge.key_hashes import key_hashes
 from lakefold_ingest.merge.lance.candidates import candidates
-from lakefold_ingest.merge.lance.deletions import DeletedRows, delete_rows, delete_rows_again
-from lakefold_ingest.merge.lance.read_version import LanceRows
-from lakefold_ingest.merge.lance.rematching import matched_again
+from lakefold_ingest.merge.lance.deletions import LanceDeletions, delete_rows, delete_rows_again
+from lakefold_ingest.merge.lance.rematch import matched_again
+from lakefold_ingest.merge.lance.rows import LanceRows
 from lakefold_ingest.merge.new_rows import RowsToWrite, changed_columns
 from lakefold_ingest.merge.read_version import (
     ReadVersion,
@@ -68,7 +68,7 @@ class LanceReadVersion(LanceRows, ReadVersion):
     def __init__(self, source: Source, state: LanceState, view: LanceView) -> None:
         super().__init__(source, state)
         self.view = view
-        self.deleted: DeletedRows | None = None
+        self.deleted: LanceDeletions | None = None
         self._changed = frozenset[int]()
 
     def scan_all(self, columns: Sequence[str], row_bytes: float) -> Iterator[pa.RecordBatch]:
@@ -186,7 +186,7 @@ class LanceReadVersion(LanceRows, ReadVersion):
             envelope.reads.any_row = True
         return envelope
 
-    def _deletions(self, rows: Mapping[int, Bitmap]) -> DeletedRows:
+    def _deletions(self, rows: Mapping[int, Bitmap]) -> LanceDeletions:
         """Writes the deletion files of these rows, but those that the older version has written."""
         before = self.deleted
         if before is not None and before.affected == rows:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RemovedRows:
+class DeltaDeletions:
     """What a proposal says of the rows that it deletes or moves.
 
     `removes`: the files that have them; `adds`: the same files with new deletion vectors, or the files with
@@ -62,15 +62,15 @@ class RemovedRows:
             envelope.delta.read_files.extend(file.path for file in self.removes)
 
 
-def removed_rows(version: DeltaRows, target: ParquetTarget, rows: Mapping[str, Bitmap]) -> RemovedRows:
+def delete_rows(version: DeltaRows, target: ParquetTarget, rows: Mapping[str, Bitmap]) -> DeltaDeletions:
     """Writes what it takes to delete these rows, by the path of their file, durably."""
     files = [version.files[version.numbers[path]] for path in sorted(rows)]
     removes = [replace(removal_of(file, data_change=True), stats=None) for file in files]
     deleted = {file.path: version.deleted_rows(file) | rows[file.path] for file in files}
     staying = [file for file in files if len(deleted[file.path]) < version.physical_rows(file)]
     if version.snapshot.metadata.is_on(DELETION_VECTORS):
-        return RemovedRows(removes, _with_vectors(version, staying, deleted), rows)
-    return RemovedRows(removes, _copied(version, target, staying, deleted), {})
+        return DeltaDeletions(removes, _with_vectors(version, staying, deleted), rows)
+    return DeltaDeletions(removes, _copied(version, target, staying, deleted), {})
 
 
 def _with_vectors(

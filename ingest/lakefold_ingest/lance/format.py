@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakefold_ingest.lance.envelopes import creation
 from lakefold_ingest.lance.evolution import LanceEvolution
 from lakefold_ingest.lance.file_types import check_types
+from lakefold_ingest.lance.proposals import creation
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lakefold.log_pb2 import CreateOptions

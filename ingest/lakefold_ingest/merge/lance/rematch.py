@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.merge.batch_keys import BatchKeys
-    from lakefold_ingest.merge.lance.read_version import LanceRows
+    from lakefold_ingest.merge.lance.rows import LanceRows
     from lakefold_table.lance.state import LanceState
 
 MOST_CHANGED = 0.5

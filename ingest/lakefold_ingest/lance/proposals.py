@@ -1,4 +1,4 @@
-"""The envelopes that are sent to the log, as functions of the batch alone.
+"""The proposals for Lance tables, as functions of the batch alone.
 
 A batch that is run again must be the same proposal, whichever process runs it. So the transaction's uuid is
 computed from the key and the table. Only the names of the files differ then, and the committer, which knows

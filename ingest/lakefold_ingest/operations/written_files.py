@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.lance.envelopes import overwrite
+from lakefold_ingest.lance.proposals import overwrite
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.proposals.key import Key, new_key

@@ -36,7 +36,7 @@ from lakefold_table.errors import InvalidError, OptionName
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_ingest.delta.writing import DeltaView
+    from lakefold_ingest.delta.view import DeltaView
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
