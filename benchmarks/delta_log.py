@@ -18,7 +18,7 @@ from benchmarks.ground import MEGABYTE
 from benchmarks.tail import WARM_UP, Written, middle
 from benchmarks.versions import Clocked, in_child, memory_of_process
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_reader.delta.reader import DeltaReader
+from lakefold_reader.delta.format import DeltaReader
 from lakefold_reader.format.source import Source
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.tail.tail import tail_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.tail import Written
 from benchmarks.versions import Clocked
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.tail.tail import tail_of
 from lakefold_table.storage import open_storage
 from tests.proposals import creation

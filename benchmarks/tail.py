@@ -24,7 +24,7 @@ from benchmarks.versions import Clocked
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.formats import BUILT_IN

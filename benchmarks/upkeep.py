@@ -17,7 +17,7 @@ from lakefold_committer.observability.gc_tuning import collect_seldom
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.scheduling.waiting_proposals import read_waiting
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_ingest.delta.format import DeltaWriting
 from lakefold_ingest.lance.format import LanceWriting
 from lakefold_reader.format.source import Source
-from lakefold_reader.opening import LATER, open_source
+from lakefold_reader.formats import LATER, open_source
 from lakefold_table.delta.table_features.table_properties import PREFIX, checked_properties
 from lakefold_table.errors import NotATableError
 

@@ -34,7 +34,7 @@ class VersionChoice:
 
     def find(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
         """Returns the version of a table of any format. Raises as `lakefold.open` does."""
-        from lakefold_reader.opening import in_its_format, open_source
+        from lakefold_reader.formats import in_its_format, open_source
 
         return in_its_format(open_source(table, storage_options), self._find)
 
@@ -43,7 +43,7 @@ class VersionChoice:
 
         Raises as `find`, and `OtherFormatError` if the table's format has none.
         """
-        from lakefold_reader.opening import open_source
+        from lakefold_reader.formats import open_source
 
         return self._find(open_source(table, storage_options))
 

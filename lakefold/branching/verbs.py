@@ -93,7 +93,7 @@ def untagging(table: str, name: str, settings: Settings) -> Envelope:
 
 def _main(table: str, settings: Settings) -> Source:
     """Returns a table's main branch. Raises `OtherFormatError` if its format has no branches."""
-    from lakefold_reader.opening import open_branch
+    from lakefold_reader.formats import open_branch
     from lakefold_reader.versions.branches import main_and_branch
 
     return main_and_branch(open_branch(table, None, settings.storage_options))[0]

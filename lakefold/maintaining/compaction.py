@@ -15,7 +15,7 @@ from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport,
 from lakefold_maintenance.rewriting.pacing import Pacing
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.rewriting.table_log import TIMEOUT_S, TableLog
-from lakefold_reader.opening import open_branch
+from lakefold_reader.formats import open_branch
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 

@@ -136,7 +136,7 @@ def _maintainer(
     from lakefold_maintenance.scheduling.maintainer import Maintainer
     from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts
     from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, read_waiting
-    from lakefold_reader.opening import open_source
+    from lakefold_reader.formats import open_source
 
     kafka, topics, pacing = settings.kafka_config(), settings.topics(), Pacing(stopped)
     refused = RefusedFiles(kafka, topics.dead_letters)

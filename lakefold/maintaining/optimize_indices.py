@@ -29,7 +29,7 @@ def command(settings: Settings, table: str, *, branch: str | None, dry_run: bool
     this work and commits the version itself, beside the log; committers fold on top of it.
     """
     from lakefold_maintenance.lance.indices import optimize_indices
-    from lakefold_reader.opening import open_branch
+    from lakefold_reader.formats import open_branch
 
     source = open_branch(table, branch, settings.storage_options)
     report = optimize_indices(source, dry_run=dry_run)

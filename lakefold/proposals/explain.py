@@ -76,7 +76,7 @@ def command(
     store or broker that may know it doesn't answer.
     """
     from lakefold.proposals.explain_proposal import explain
-    from lakefold_reader.opening import on_branch
+    from lakefold_reader.formats import on_branch
     from lakefold_reader.versions.proposals import sought_of
 
     sought = sought_of(proposal)

@@ -59,7 +59,7 @@ def command(  # noqa: PLR0913 - its options
     was refused, for instance because the table knows no batch of APP_ID.
     """
     from lakefold.proposals.logged_proposal import send_and_wait
-    from lakefold_reader.opening import on_branch
+    from lakefold_reader.formats import on_branch
 
     proposed = partial(_proposed, app_id)
     uri, envelope, batches = on_branch(table, branch, settings.storage_options, proposed)

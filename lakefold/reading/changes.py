@@ -92,7 +92,7 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     """
     from lakefold_reader.as_json import plain_rows
     from lakefold_reader.feed import changes_of
-    from lakefold_reader.opening import on_branch
+    from lakefold_reader.formats import on_branch
 
     def opened(source: Source) -> tuple[Source, pa.RecordBatchReader]:
         read = changes_of(source, after, to, columns=columns, rewritten=rewritten, misfits=misfits)

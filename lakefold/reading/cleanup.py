@@ -90,7 +90,7 @@ def command(
     """
     from lakefold_reader.consumers.expire_versions import clean_up, plan
     from lakefold_reader.consumers.kept_versions import kept_versions
-    from lakefold_reader.opening import on_branch
+    from lakefold_reader.formats import on_branch
 
     def counted(source: Source) -> tuple[Source, list[KeptFor]]:
         return source, kept_versions(source, plan(source, older_than, keep=keep))

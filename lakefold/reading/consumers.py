@@ -54,7 +54,7 @@ def command(
     clients, so drop the consumers that are no longer used.
     """
     from lakefold_reader.consumers.consumers import Consumers, lags
-    from lakefold_reader.opening import on_branch
+    from lakefold_reader.formats import on_branch
 
     if moved and dropped:
         raise click.UsageError("--set and --drop can't be used together; run the verb twice")

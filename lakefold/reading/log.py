@@ -83,7 +83,7 @@ def command(
     """
     check_one_of(point, to=last, tag=tag)
     from lakefold_reader.as_json import plain_history
-    from lakefold_reader.opening import in_its_format, open_source
+    from lakefold_reader.formats import in_its_format, open_source
     from lakefold_reader.snapshot.history import history_of
     from lakefold_reader.snapshot.snapshot import find_version
 

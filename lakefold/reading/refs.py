@@ -30,7 +30,7 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
     A tag named lakefold-consumer-NAME keeps the versions that this consumer hasn't read; `lakefold consumers`
     moves it. `lakefold tag` and `lakefold branch` create tags and branches, and so can other Lance clients.
     """
-    from lakefold_reader.opening import open_branch
+    from lakefold_reader.formats import open_branch
     from lakefold_reader.versions.branches import main_and_branch
 
     main, _ = main_and_branch(open_branch(table, None, settings.storage_options))

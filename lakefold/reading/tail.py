@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     is checked every second on a local disk, and once a minute in a bucket.
     """
     check_one_of(point, **{"from": start})
-    from lakefold_reader.opening import in_its_format, open_source
+    from lakefold_reader.formats import in_its_format, open_source
     from lakefold_reader.snapshot.snapshot import find_version
     from lakefold_reader.tail.tail import tail_of
 

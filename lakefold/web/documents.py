@@ -21,7 +21,7 @@ from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_reader.as_json import iso, plain_history, plain_kept, plain_table
 from lakefold_reader.consumers.expire_versions import plan
 from lakefold_reader.consumers.kept_versions import kept_versions
-from lakefold_reader.opening import in_its_format, on_branch, open_source
+from lakefold_reader.formats import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.branches import branched, main_and_branch

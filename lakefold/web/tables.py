@@ -18,7 +18,7 @@ from lakefold.web.activity import MAX_TABLES, Activity
 from lakefold_maintenance.planning.policy import MaintenancePolicy, policy_of
 from lakefold_reader.as_json import iso, plain_consumer, plain_position
 from lakefold_reader.consumers.consumers import lags
-from lakefold_reader.opening import in_its_format, open_source
+from lakefold_reader.formats import in_its_format, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.snapshot.snapshot import Table, table_of
 from lakefold_reader.versions.listing import newest_of

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Misfits, Rewritten, misfits_of, rewritten_of
-from lakefold_reader.opening import on_branch
+from lakefold_reader.formats import on_branch
 from lakefold_reader.versions.ranges import checked_range
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from lakefold.cli import run
 from lakefold_log.read.news import VersionNews
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.scheduling.waiting_proposals import read_waiting
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import RebindReason

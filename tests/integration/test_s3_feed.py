@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import lakefold
 from lakefold import cli
 from lakefold_reader.feed import changes_of
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_table.storage import open_storage
 from tests.feeds import applied
 from tests.integration.test_s3_reading import VERSIONS, OnS3

@@ -18,7 +18,7 @@ import pytest
 
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.branches import open_branch
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import StopError
 from lakefold_table.versions.table_address import TableAddress

@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from lakefold_committer.tables.branches import open_branch
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.formats import built_in

@@ -15,7 +15,7 @@ import pytest
 
 from lakefold_reader.consumers.consumers import consumers
 from lakefold_reader.consumers.expire_versions import clean_up, plan
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import RetryError

@@ -19,7 +19,7 @@ from lakefold_maintenance.lance.rewriter import RewrittenTask
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.rewriting.on_spark import OnSpark
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.errors import DamagedError, RetryError
 from tests.integration.committers import running_committer
 from tests.integration.own_log import OwnLog

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import lakefold
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_rows, inline_vector

@@ -16,8 +16,8 @@ import pytest
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.format.changes import UnknownChangeError
+from lakefold_reader.formats import open_source, source_on
 from lakefold_reader.lance.scan.scan import Dataset
-from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.tail.tail import tail, tail_of
 from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError

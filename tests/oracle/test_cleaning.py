@@ -14,7 +14,7 @@ from lakefold.cli import run
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.consumers.expire_versions import Plan, clean_up, plan
 from lakefold_reader.feed import changes
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.spark.feed import FeedStart, begin
 from lakefold_reader.spark.options import Given
 from lakefold_reader.tail.tail import tail

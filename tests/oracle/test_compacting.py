@@ -23,7 +23,7 @@ from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.features import Flag

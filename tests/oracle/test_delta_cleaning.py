@@ -17,7 +17,7 @@ from lakefold.web.documents import kept_document
 from lakefold_maintenance.delta.survey import delta_policy
 from lakefold_reader.delta.clean_up import LOG_CLEANUP
 from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored_sidecars, unnamed_sidecars
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.delta.actions.table_actions import Sidecar
 from lakefold_table.delta.checkpoints import sidecars as checkpoint_sidecars
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED

@@ -26,7 +26,7 @@ from lakefold_maintenance.formats import format_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.delta.clean_up import clean_up
 from lakefold_reader.delta.versions import read_state
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
 from lakefold_table.delta.checkpoints.new_checkpoint import checkpoint_files
 from lakefold_table.delta.log_segment.names import commit_path

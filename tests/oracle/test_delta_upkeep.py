@@ -31,7 +31,7 @@ from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, 
 from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_reader.delta.inside_paths import path_inside
 from lakefold_reader.format import source as versions
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import vector_file, vector_path

@@ -17,9 +17,9 @@ import lance
 import pytest
 
 import lakefold
+from lakefold_reader.formats import open_source
 from lakefold_reader.lance.scan.columns import schema_of
 from lakefold_reader.lance.versions import read_state
-from lakefold_reader.opening import open_source
 from lakefold_reader.spark.rows import VersionRows
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from tests.proposals import rows

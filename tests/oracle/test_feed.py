@@ -17,11 +17,11 @@ import lakefold
 from lakefold import cli
 from lakefold_reader.feed import changes
 from lakefold_reader.format.changes import RewrittenError
+from lakefold_reader.formats import open_source, source_on
 from lakefold_reader.lance.feed.columns import last_of
 from lakefold_reader.lance.feed.plan import plan_changes, plan_version
 from lakefold_reader.lance.feed.rows import FragmentPartReader, feed_of
 from lakefold_reader.lance.scan.scan import Dataset
-from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError

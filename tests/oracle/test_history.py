@@ -9,7 +9,7 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_reader.opening import open_source, source_on
+from lakefold_reader.formats import open_source, source_on
 from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.marks.record import Batches

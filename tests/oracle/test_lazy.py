@@ -13,7 +13,7 @@ import pytest
 
 import lakefold
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_table.entry import Entry
 from lakefold_table.errors import DamagedError

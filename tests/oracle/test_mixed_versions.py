@@ -12,7 +12,7 @@ from lakefold import cli
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_reader.format.changes import UnknownChangeError
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.spark.changes import ChangedRowsError
 from lakefold_reader.spark.data_source import LakefoldSource

@@ -26,7 +26,7 @@ from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_reader.opening import open_branch as source_of
+from lakefold_reader.formats import open_branch as source_of
 from lakefold_table.entry import Committed, Invalid, Rejected, Result, Tagged
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage.local import LocalStorage

@@ -108,7 +108,7 @@ NEEDS_SPARK_OR_A_BROKER: Final = {
 }
 VERSION: Final = {
     "lakefold_reader/tail/tail": "tail",
-    "lakefold_reader/opening": "on_branch",
+    "lakefold_reader/formats": "on_branch",
     "lakefold_reader/consumers/consumers": "find",
     "lakefold_reader/versions/start": "start_of",
     "lakefold_reader/versions/prefetch": "take",
@@ -118,7 +118,7 @@ VERSION: Final = {
     "lakefold_reader/lance/changed_rows": "inserted",
     "lakefold_reader/delta/changed_rows": "inserted",
     "lakefold_reader/lance/effect": "effect_of",
-    "lakefold_reader/delta/feed/commit_changes": "changes_in",
+    "lakefold_reader/delta/effect": "effect_of",
     "lakefold_reader/lance/scan/scan": "rows_of_fragments",
     "lakefold_reader/delta/data_files": ANY,
     "lakefold_reader/lance/feed/plan": ANY,

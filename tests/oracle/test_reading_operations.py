@@ -12,7 +12,7 @@ import pytest
 
 import lakefold
 from lakefold_reader.format.changes import UnknownChangeError
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_reader.tail.tail import tail
 from lakefold_table.entry import Committed

@@ -28,7 +28,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.consumers.expire_versions import clean_up, plan
 from lakefold_reader.delta.versions import read_state
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.tail.tail import tail, tail_of
 from lakefold_table.entry import Committed, Entry, Invalid, Tagged
 from lakefold_table.errors import InvalidError, VersionExpiredError

@@ -10,10 +10,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_reader.formats import open_source
 from lakefold_reader.lance.scan.columns import schema_of
 from lakefold_reader.lance.scan.scan import Dataset, rows_of_files, rows_of_fragments, side_by_side
 from lakefold_reader.lance.versions import read_state
-from lakefold_reader.opening import open_source
 from lakefold_table.errors import DamagedError
 from lakefold_table.uri import canonical
 from tests.oracle.arrays import rows

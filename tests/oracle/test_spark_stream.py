@@ -19,7 +19,7 @@ from pyspark.sql.datasource import GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakefold_reader.consumers.consumers import consumers
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.spark import rows as spark_rows
 from lakefold_reader.spark.batch import pin
 from lakefold_reader.spark.changes import ChangedRowsError

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.spark.rows import VersionRows
 
 if TYPE_CHECKING:

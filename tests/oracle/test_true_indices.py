@@ -12,7 +12,7 @@ import pytest
 from lakefold import cli
 from lakefold_maintenance.lance.indices import optimize_indices
 from lakefold_reader.format.snapshots import RowRange
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.spark.rows import VersionRows
 from lakefold_reader.versions.listing import newest_of
 from lakefold_table.entry import Committed

@@ -23,7 +23,7 @@ from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage

@@ -31,7 +31,7 @@ from lakefold_maintenance.scheduling.table_maintenance import MaintenanceParts, 
 from lakefold_maintenance.scheduling.waiting_proposals import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.consumers import expire_versions
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.errors import InvalidError, PreconditionError, RetryError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical

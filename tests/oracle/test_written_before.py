@@ -25,8 +25,8 @@ from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_protos.lance.file_pb2 import Schema
+from lakefold_reader.formats import open_source
 from lakefold_reader.lance.versions import read_state
-from lakefold_reader.opening import open_source
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.commit_head import DOMAINS
 from lakefold_table.delta.log_segment.names import commit_path

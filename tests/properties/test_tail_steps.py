@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.tail.tail import tail_of
 from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, fragments_only

@@ -17,7 +17,7 @@ import pytest
 from lakefold_committer.tables.refs import write_tags
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.source import Source
-from lakefold_reader.opening import FORMATS, LATER
+from lakefold_reader.formats import FORMATS, LATER
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT, SIDECARS
 from lakefold_table.entry import Committed

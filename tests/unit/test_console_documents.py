@@ -37,7 +37,7 @@ from lakefold_reader.as_json import plain_kept
 from lakefold_reader.consumers.expire_versions import plan
 from lakefold_reader.consumers.kept_versions import KeptFor, kept_versions
 from lakefold_reader.format.snapshots import FragmentRows
-from lakefold_reader.opening import in_its_format, on_branch, open_source
+from lakefold_reader.formats import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.versions.proposals import ProposalName
 from lakefold_table.entry import Committed, Conflict, Entry, Outcome, Rejected

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_reader.consumers.consumers import FOLDER, TAG, Consumers, UnknownConsumerError, lags
+from lakefold_reader.formats import source_on
 from lakefold_reader.lance.scan.scan import Dataset
-from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError, VersionExpiredError

@@ -17,7 +17,7 @@ from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.branches import located
 from lakefold_log.read.file_log import FileLog, framed
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.snapshot.snapshot import open_table
 from lakefold_reader.versions.listing import numbers_of

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_reader.format.source import Source
-from lakefold_reader.lance.reader import LanceReader
+from lakefold_reader.lance.format import LanceReader
 from lakefold_reader.lance.scan import scan
 from lakefold_reader.tail.wakeup import OutcomesListener
 from lakefold_reader.versions.prefetch import PrefetchedVersions
@@ -40,7 +40,7 @@ import lance
 import lakefold
 from lakefold_ingest.rows.json_values import _check
 from lakefold_maintenance.lance.rewriter import open_dataset
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 path = sys.argv[1] + "/t"
 lance.write_dataset(pa.table({{"n": [1, 2]}}), path)
 USE

@@ -14,7 +14,7 @@ import pytest
 
 import lakefold
 from lakefold_committer.fold.fold import time_after
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_table.delta.actions.lines import LENGTH
 from lakefold_table.delta.actions.table_actions import CommitInfo

@@ -16,7 +16,7 @@ from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_position
-from lakefold_reader.opening import open_source, source_on
+from lakefold_reader.formats import open_source, source_on
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.snapshot.snapshot import open_table
 from lakefold_reader.tail.tail import tail

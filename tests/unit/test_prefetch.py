@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace
 from lakefold_reader.versions.prefetch import MOST_AT_ONCE, FirstRead, PrefetchedVersions

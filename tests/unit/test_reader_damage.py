@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_reader.formats import source_on
 from lakefold_reader.lance.changed_rows import ChangedRows
-from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.tail.tail import tail_of
 from lakefold_table.errors import DamagedError

@@ -18,7 +18,7 @@ import pytest
 
 import lakefold
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_reader.opening import open_source, source_on
+from lakefold_reader.formats import open_source, source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace
 from lakefold_reader.versions.late_versions import without_late

@@ -15,7 +15,7 @@ from lakefold_committer.tables.rebinding import Moved, publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_marks
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.snapshot.history import history_of
 from lakefold_table.entry import Committed, Duplicate, Invalid, Result
 from lakefold_table.errors import FencedError, NotATableError, RetryError, StopError

@@ -14,7 +14,7 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.replay.file_fold import fold_file
 from lakefold_committer.tables.branches import open_branch
 from lakefold_log.read.file_log import FileLog, framed
-from lakefold_reader import opening
+from lakefold_reader import formats as read_formats
 from lakefold_reader.format.source import Source
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.tail.tail import tail_of
@@ -105,7 +105,7 @@ def test_the_verb_prints_its_versions_and_rows(
     storage: Storage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A verb opens tables of the registered formats.
-    monkeypatch.setattr(opening, "FORMATS", (*opening.FORMATS, ToyReader()))
+    monkeypatch.setattr(read_formats, "FORMATS", (*read_formats.FORMATS, ToyReader()))
     assert cli.run(["tail", storage.uri, "--from", "1", "--rows", "--json"]) == 0
     document = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["row"] for line in document if "row" in line] == [

@@ -9,9 +9,9 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.format.changes import NOTHING, ReadCost
+from lakefold_reader.formats import source_on
 from lakefold_reader.lance.changed_rows import cost_of
 from lakefold_reader.lance.versions import read_state, transaction_of
-from lakefold_reader.opening import source_on
 from lakefold_reader.tail.change import LONGEST, StepLimits
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace

@@ -18,7 +18,7 @@ from lakefold.proposals.redrive import plain_letter
 from lakefold.web import documents
 from lakefold_reader.as_json import plain_move
 from lakefold_reader.consumers.expire_versions import plan
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from tests.folding import append, entry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_reader.opening import source_on
+from lakefold_reader.formats import source_on
 from lakefold_reader.tail.tail import tail, tail_of
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_table.errors import InvalidError, RetryError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_maintenance.lance.rewriter import Rewriter, RewrittenTask
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 
 if TYPE_CHECKING:

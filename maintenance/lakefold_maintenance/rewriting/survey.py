@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_maintenance.formats import FORMATS
 from lakefold_reader.format.source import Source
-from lakefold_reader.opening import in_its_format
+from lakefold_reader.formats import in_its_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

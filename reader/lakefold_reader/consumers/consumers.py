@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.opening import on_branch
+from lakefold_reader.formats import on_branch
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.late_versions import oldest_of

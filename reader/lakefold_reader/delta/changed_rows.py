@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, count_of, exact_offsets
+from lakefold_reader.delta.effect import CommitEffect, count_of, effect_of, exact_offsets
 from lakefold_reader.delta.feed.plan import content_parts, parts_of
 from lakefold_reader.delta.versions import content_of, metadata_at
 from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, ReadCost, UnknownChangeError
@@ -40,7 +40,7 @@ class ChangedFiles:
     @cached_property
     def only_inserts(self) -> bool:
         """See `VersionChange.only_inserts`. The version before is read if this one has new metadata."""
-        return self._whole or (self._changes.only_adds and self._keeps_columns)
+        return self._whole or (self._effect.only_adds and self._keeps_columns)
 
     @cached_property
     def rows(self) -> int | None:
@@ -55,11 +55,11 @@ class ChangedFiles:
         """The rows and bytes of the files that the version added, and the rows that it deleted."""
         if self._whole:
             return sum((part.cost for part in self._inserts), start=NOTHING)
-        changes = self._changes
-        deleted = count_of(changes.removed) or 0
-        gone = sum(rows.rows or 0 for rows in changes.deleted)
-        size = sum(file.size for file in changes.added) + sum(file.size for file in changes.change_files)
-        return ReadCost((count_of(changes.added) or 0) + deleted + gone, size)
+        effect = self._effect
+        deleted = count_of(effect.removed) or 0
+        gone = sum(rows.rows or 0 for rows in effect.deleted)
+        size = sum(file.size for file in effect.added) + sum(file.size for file in effect.change_files)
+        return ReadCost((count_of(effect.added) or 0) + deleted + gone, size)
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `Change.inserted`."""
@@ -91,7 +91,7 @@ class ChangedFiles:
 
         Raises `UnknownChangeError` if it is not known which files they have added.
         """
-        appending = None if self._changes.only_adds else self._appending()
+        appending = None if self._effect.only_adds else self._appending()
 
         def appended(part: ChangePart) -> bool:
             is_insert = part.change_type is ChangeType.INSERT
@@ -101,22 +101,22 @@ class ChangedFiles:
 
     def _appending(self) -> AbstractSet[int]:
         """Returns the offsets of the entries that only appended."""
-        summary, changes = self._summary, self._changes
+        summary, effect = self._summary, self._effect
         record = decode_record(summary.properties, self._source.uri) if summary.own else None
         if record is None:
             return frozenset()
         offsets = {at for at, operation in record.operation_of.items() if operation in _APPENDS}
-        if offsets and (changes.change_files or exact_offsets(changes.added, record) is None):
+        if offsets and (effect.change_files or exact_offsets(effect.added, record) is None):
             raise self._not_known()
         return offsets
 
     @cached_property
-    def _changes(self) -> CommitChanges:
-        return changes_in(content_of(self._summary))
+    def _effect(self) -> CommitEffect:
+        return effect_of(content_of(self._summary))
 
     @cached_property
     def _parts(self) -> list[FilePart]:
-        return list(parts_of(self._source, self._summary, self._changes))
+        return list(parts_of(self._source, self._summary, self._effect))
 
     @cached_property
     def _inserts(self) -> list[FilePart]:
@@ -127,14 +127,14 @@ class ChangedFiles:
     @property
     def _is_known(self) -> bool:
         """Whether new rows can be distinguished from rows that another file had before."""
-        changes = self._changes
-        moves_rows = bool(changes.added) and bool(changes.removed or changes.deleted)
-        return self._whole or changes.replaces or not moves_rows
+        effect = self._effect
+        moves_rows = bool(effect.added) and bool(effect.removed or effect.deleted)
+        return self._whole or effect.replaces or not moves_rows
 
     @property
     def _keeps_columns(self) -> bool:
         """Whether the columns of the version before still have their values. New columns are null there."""
-        metadata, version = self._changes.metadata, self._summary.version
+        metadata, version = self._effect.metadata, self._summary.version
         if metadata is None or version == self._source.versions.first:
             return True
         from lakefold_reader.delta.schema import schema_in

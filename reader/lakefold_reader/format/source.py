@@ -2,7 +2,7 @@
 
 Following a table, choosing a version by a time or a position, consumers and the Spark source know versions,
 marks and positions. A format knows what is in a version: its schema, its rows, and what it changed. Each
-format that can be read implements `ReaderFormat`; `lakefold_reader.opening` chooses the format of a table.
+format that can be read implements `ReaderFormat`; `lakefold_reader.formats` chooses the format of a table.
 """
 
 from __future__ import annotations

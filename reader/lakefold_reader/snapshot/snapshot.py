@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, get_args
 
 from lakefold_reader.format.column_lists import check_list
 from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Missing, Root, RowRange
-from lakefold_reader.opening import in_its_format, open_source
+from lakefold_reader.formats import in_its_format, open_source
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.branches import branched, tagged

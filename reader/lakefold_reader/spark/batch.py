@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Rewritten
 from lakefold_reader.format.source import ScanUnit, Schema, Source
-from lakefold_reader.opening import in_its_format, open_source
+from lakefold_reader.formats import in_its_format, open_source
 from lakefold_reader.spark.feed import Task, begin, content, tasks
 from lakefold_reader.spark.options import LATEST, Given
 from lakefold_reader.spark.partitions import Cut, grouped

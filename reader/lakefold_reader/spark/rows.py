@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Misfits
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_reader.spark.types import fitted
 
 if TYPE_CHECKING:

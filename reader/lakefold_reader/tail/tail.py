@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import Consumer, Consumers
 from lakefold_reader.format.changes import NOTHING
-from lakefold_reader.opening import on_branch
+from lakefold_reader.formats import on_branch
 from lakefold_reader.tail.change import Change, StepLimits
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_reader.versions.branches import fork_of

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import lance
 
 import lakefold
-from lakefold_reader.opening import open_source
+from lakefold_reader.formats import open_source
 from lakefold_table.entry import Committed, Rejected
 from tests.integration.committers import running_committer
 from tests.integration.own_log import PATIENCE_S, OwnLog

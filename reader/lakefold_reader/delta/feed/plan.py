@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.data_files import live_rows
-from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, last_offset, offsets_of
+from lakefold_reader.delta.effect import CommitEffect, effect_of, last_offset, offsets_of
 from lakefold_reader.delta.feed.unchanged_rows import rewrites
 from lakefold_reader.delta.versions import content_of, read_state
 from lakefold_reader.format.changes import ChangeType, ReadCost, Rewritten, RewrittenError
@@ -77,9 +77,9 @@ def plan_summaries(
 ) -> Iterator[FilePart]:
     """Yields what these versions did. Raises `RewrittenError` if that was chosen."""
     for summary in summaries:
-        changes = changes_in(content_of(summary))
+        effect = effect_of(content_of(summary))
         is_first = summary.version == source.versions.first
-        if changes.replaces and not is_first and rewritten is not Rewritten.ROWS:
+        if effect.replaces and not is_first and rewritten is not Rewritten.ROWS:
             if rewritten is Rewritten.FAIL:
                 raise RewrittenError(
                     f"version {summary.version} ({summary.operation}) replaced the table's content",
@@ -88,27 +88,27 @@ def plan_summaries(
                     hint='read that version whole, or choose rewritten="rows" or "skip"',
                 )
             continue
-        yield from parts_of(source, summary, changes)
+        yield from parts_of(source, summary, effect)
 
 
-def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) -> Iterator[FilePart]:
+def parts_of(source: Source, summary: VersionSummary, effect: CommitEffect) -> Iterator[FilePart]:
     """Yields what a version did to rows, in the order of `ORDER`."""
     record = decode_record(summary.properties, source.uri) if summary.own else None
     last = last_offset(record)
     version, time_us = summary.version, summary.time_us
-    removed = [live_rows(_described(source, version, file), record_count(file)) for file in changes.removed]
-    new = [live_rows(file, record_count(file)) for file in changes.added]
-    of_rewrites = {} if changes.replaces else rewrites(removed, new)
+    removed = [live_rows(_described(source, version, file), record_count(file)) for file in effect.removed]
+    new = [live_rows(file, record_count(file)) for file in effect.added]
+    of_rewrites = {} if effect.replaces else rewrites(removed, new)
     for rows in removed:
         yield FilePart(version, time_us, ChangeType.DELETE, last, rows, rewrite=of_rewrites.get(rows.path))
-    for deleted in changes.deleted:
+    for deleted in effect.deleted:
         yield FilePart(version, time_us, ChangeType.DELETE, last, deleted)
     for kind in ORDER:
-        for change_file in changes.change_files:
+        for change_file in effect.change_files:
             yield FilePart(version, time_us, kind, last, live_rows(change_file), in_change_file=True)
-    for restored in changes.restored:
+    for restored in effect.restored:
         yield FilePart(version, time_us, ChangeType.INSERT, last, restored)
-    for rows, offset in zip(new, offsets_of(changes.added, record), strict=True):
+    for rows, offset in zip(new, offsets_of(effect.added, record), strict=True):
         yield FilePart(version, time_us, ChangeType.INSERT, offset, rows, rewrite=of_rewrites.get(rows.path))
 
 

@@ -1,12 +1,15 @@
-"""Opens a table for reading: finds its format. The only module outside their folders that names formats."""
+"""The registry of table formats as a reader needs them, and tables opened in the format that they have.
+
+It is the only module outside their folders that names formats.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from lakefold_reader.delta.reader import DeltaReader
+from lakefold_reader.delta.format import DeltaReader
 from lakefold_reader.format.source import ReaderFormat, Source
-from lakefold_reader.lance.reader import LanceReader
+from lakefold_reader.lance.format import LanceReader
 from lakefold_reader.versions.branches import branched
 from lakefold_reader.versions.listing import OtherFormatError
 from lakefold_table.storage import open_storage

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitChanges:
+class CommitEffect:
     """What a commit did to rows.
 
     `added`, `removed`: the files with rows that are new or gone, in the order of the actions. `deleted`,
@@ -48,20 +48,20 @@ class CommitChanges:
         return not (self.removed or self.deleted or self.restored or self.change_files)
 
 
-def changes_in(content: CommitContent) -> CommitChanges:
+def effect_of(content: CommitContent) -> CommitEffect:
     """Returns what a commit did to rows."""
     metadata = next((each for each in content.actions if isinstance(each, TableMetadata)), None)
     replaces = _replaces(content)
     change_files = [each for each in content.actions if isinstance(each, ChangeFile)]
     if change_files:
-        return CommitChanges(change_files=change_files, replaces=replaces, metadata=metadata)
+        return CommitEffect(change_files=change_files, replaces=replaces, metadata=metadata)
     adds = {each.path: each for each in content.actions if isinstance(each, AddFile) and each.data_change}
     removes = {
         each.path: each for each in content.actions if isinstance(each, RemoveFile) and each.data_change
     }
     kept = [path for path in adds if path in removes]
     pairs = [(removes[path], adds[path]) for path in kept]
-    return CommitChanges(
+    return CommitEffect(
         added=[file for path, file in adds.items() if path not in removes],
         removed=[file for path, file in removes.items() if path not in adds],
         deleted=[rows for before, after in pairs for rows in _differing(after, before, after)],
