@@ -25,7 +25,7 @@ from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
-from lakefold_table.delta.row_changes.vectors import Vectors, file_of
+from lakefold_table.delta.rows.vectors import Vectors, file_of
 from lakefold_table.entry import Committed
 from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import (

@@ -11,7 +11,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import commit_path
-from lakefold_table.delta.row_changes.vectors import Vectors
+from lakefold_table.delta.rows.vectors import Vectors
 from lakefold_table.format import ALONE
 from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.versions import Versions

@@ -17,7 +17,7 @@ from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.commit_head import MARKS_DOMAIN, RESERVED
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
-from lakefold_table.delta.row_changes.vectors import Vectors
+from lakefold_table.delta.rows.vectors import Vectors
 from lakefold_table.delta.table_features.row_tracking import PRESERVED
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import InvalidError

@@ -20,7 +20,7 @@ from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_maintenance.delta.unnamed_files import is_unique
 from lakefold_maintenance.files import refused_files as refused_module
-from lakefold_maintenance.files.cleaning import EVERY_S
+from lakefold_maintenance.files.clean_up import EVERY_S
 from lakefold_maintenance.files.refused_files import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S
 from lakefold_maintenance.rewriting.engines import InProcess

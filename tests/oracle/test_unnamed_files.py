@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_maintenance.files import refused_files as refused_module
-from lakefold_maintenance.files.cleaning import EVERY_S, FileCleaning, RemovedFiles
+from lakefold_maintenance.files.clean_up import EVERY_S, FileCleanUp, RemovedFiles
 from lakefold_maintenance.files.refused_files import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S, PATH, read_note
 from lakefold_maintenance.lance.names import UnnamedFiles, files_of, files_of_proposal, is_unique
@@ -178,7 +178,7 @@ def test_a_forgotten_refusal_keeps_files_that_may_be_its_own(around: Surrounding
 
     def removed(hours: float) -> RemovedFiles:
         at, refusals = now + hours * 3600, Refusals(forgotten=now)
-        return FileCleaning().run(survey, frozenset(), refusals, read_at=at, now=at)
+        return FileCleanUp().run(survey, frozenset(), refusals, read_at=at, now=at)
 
     assert [removed(hours) for hours in (0, 2.9, 3)] == [RemovedFiles()] * 3
     assert files(around, envelope) == set(files_of(envelope))
@@ -272,7 +272,7 @@ def test_what_was_sent_since_the_log_was_read_stays(around: Surroundings) -> Non
     survey = Surveyor(open_source(str(around.table)), {"refused_files": "0s"}).survey()
 
     def removed(read_after: float) -> RemovedFiles:
-        return FileCleaning().run(
+        return FileCleanUp().run(
             survey,
             around.waiting.files,
             Refusals(around.refused),

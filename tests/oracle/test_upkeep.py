@@ -15,7 +15,7 @@ from lakefold.branching.chosen_version import VersionChoice
 from lakefold.branching.verbs import branching, deleting
 from lakefold.console.options import Point
 from lakefold_committer.tables.branches import located, open_branch
-from lakefold_maintenance.files.cleaning import EVERY_S
+from lakefold_maintenance.files.clean_up import EVERY_S
 from lakefold_maintenance.files.refused_files import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S
 from lakefold_maintenance.lance import indices

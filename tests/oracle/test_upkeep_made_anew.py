@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefold_maintenance.files.cleaning import EVERY_S
+from lakefold_maintenance.files.clean_up import EVERY_S
 from lakefold_maintenance.files.removal_note import NOTICE_S
 from tests.oracle.test_upkeep import Surroundings
 

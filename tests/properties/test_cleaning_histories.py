@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefold_maintenance.files import cleaning
+from lakefold_maintenance.files import clean_up
 from lakefold_maintenance.files.refused_files import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S, read_note
 from lakefold_maintenance.lance import unnamed_files
@@ -328,7 +328,7 @@ def with_the_newest_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_notice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaning, "NOTICE_S", 0.0)
+    monkeypatch.setattr(clean_up, "NOTICE_S", 0.0)
 
 
 def with_a_redrive_that_reads_no_note(monkeypatch: pytest.MonkeyPatch) -> None:

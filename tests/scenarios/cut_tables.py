@@ -18,8 +18,8 @@ from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.format import DeltaFormat
-from lakefold_table.delta.row_changes import vectors
-from lakefold_table.delta.row_changes.vectors import Vectors, file_of
+from lakefold_table.delta.rows import vectors
+from lakefold_table.delta.rows.vectors import Vectors, file_of
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed
 from lakefold_table.storage.local import LocalStorage

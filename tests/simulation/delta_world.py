@@ -18,7 +18,7 @@ from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import FOLDER, NAMING, SIDECARS, commit_path
-from lakefold_table.delta.row_changes.vectors import Vectors, file_of
+from lakefold_table.delta.rows.vectors import Vectors, file_of
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.state import LanceState

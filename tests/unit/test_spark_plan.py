@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-from lakefold_reader.lance.fragments import ROW_BYTES, bytes_of
+from lakefold_reader.lance.units import ROW_BYTES, bytes_of
 from lakefold_reader.spark.partitions import OPEN_BYTES, Cut, grouped
 
 SIZES = st.lists(st.integers(min_value=0, max_value=200 * 1024 * 1024), max_size=60)

@@ -15,7 +15,7 @@ from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE, TableProtocol
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE
-from lakefold_table.delta.row_changes.vectors import file_of
+from lakefold_table.delta.rows.vectors import file_of
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
 from lakefold_table.delta.table_features.clustering import DOMAIN
 from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES

@@ -11,7 +11,7 @@ from lakefold_ingest.lance.proposals import creation
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.rows.fitting import fit
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
-from lakefold_reader.lance.fragments import added_fragments
+from lakefold_reader.lance.units import added_fragments
 from lakefold_reader.lance.versions import head_of, read_state
 from lakefold_reader.versions.late_versions import missing
 from lakefold_table.errors import InvalidError, OptionName

@@ -13,7 +13,7 @@ from lakefold_maintenance.delta.survey import DeltaSurvey, DeltaSurveyor
 from lakefold_maintenance.delta.unnamed_files import is_unique, unnamed_files
 from lakefold_maintenance.format import WaitingEntry
 from lakefold_table.delta.proposal import proposal_in
-from lakefold_table.delta.row_changes.vectors import file_of
+from lakefold_table.delta.rows.vectors import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

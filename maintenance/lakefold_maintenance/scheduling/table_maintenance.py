@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import structlog
 
-from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles
+from lakefold_maintenance.files.clean_up import FileCleanUp, RemovedFiles
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, NoProgress, planned_report
 from lakefold_maintenance.scheduling.failed_fragments import FailedFragments
@@ -109,7 +109,7 @@ class TableMaintenance:
         self._table = NO_TABLE
         self._highest: int | None = None
         self._own: set[int] = set()
-        self._files = FileCleaning()
+        self._files = FileCleanUp()
         self._clock = clock
         self._surveyed_at: float | None = None
         self._added_per_s = 0.0

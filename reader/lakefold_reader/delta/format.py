@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from lakefold_reader.delta.changed_rows import ChangedFiles
     from lakefold_reader.delta.feed.feed import DeltaFeed
-    from lakefold_reader.delta.files import FileUnit
     from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.delta.snapshot import OpenedDelta
+    from lakefold_reader.delta.units import FileUnit
     from lakefold_reader.format.source import ScanUnit, Schema, Source
     from lakefold_table.format import VersionSummary
     from lakefold_table.marks.record import Record
@@ -92,7 +92,7 @@ class DeltaReader:
 
     def scan_units(self, source: Source, version: int) -> list[FileUnit]:
         """Returns the logical files of a version."""
-        from lakefold_reader.delta.files import FileUnit
+        from lakefold_reader.delta.units import FileUnit
 
         _, snapshot = read_state(source, version)
         return [FileUnit.of(file) for _, file in sorted(snapshot.files.items())]
@@ -101,7 +101,7 @@ class DeltaReader:
         self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
     ) -> Iterator[pa.RecordBatch]:
         """See `ReaderFormat.scan`. Only data files are read."""
-        from lakefold_reader.delta.files import batches_of
+        from lakefold_reader.delta.units import batches_of
 
         del version
         files = [unit.file for unit in cast("Sequence[FileUnit]", units)]

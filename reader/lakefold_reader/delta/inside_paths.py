@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE
-from lakefold_table.delta.row_changes.vectors import file_of
+from lakefold_table.delta.rows.vectors import file_of
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.uri import canonical, parse_location
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_reader.delta.data_files import DataFile, deleted_rows, live_rows
-from lakefold_reader.delta.files import batches_of
 from lakefold_reader.delta.numbered_rows import NumberedRows, is_number
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
+from lakefold_reader.delta.units import batches_of
 from lakefold_reader.delta.versions import not_built
 from lakefold_reader.format.row_ids import row_ids_of
 from lakefold_reader.format.snapshots import (

@@ -11,8 +11,8 @@ from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, ReadCos
 from lakefold_reader.lance.effect import Effect, effect_of
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.plan import plan_version
-from lakefold_reader.lance.fragments import added_fragments, first_file
 from lakefold_reader.lance.read_errors import explained, guarded
+from lakefold_reader.lance.units import added_fragments, first_file
 from lakefold_reader.lance.versions import head_of, kind_in, read_state, transaction_of
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.kinds import Kind

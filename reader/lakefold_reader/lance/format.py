@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.lance.changed_rows import ChangedRows
 from lakefold_reader.lance.feed.feed import LanceFeed
-from lakefold_reader.lance.fragments import FragmentUnit
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.columns import TableSchema, schema_in
 from lakefold_reader.lance.scan.sound_indices import may_hide_rows
 from lakefold_reader.lance.snapshot.counts import counts_of
 from lakefold_reader.lance.snapshot.snapshot import LanceSnapshot
+from lakefold_reader.lance.units import FragmentUnit
 from lakefold_reader.lance.versions import head_of, read_state, read_summary
 from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.lance.manifests.naming import VERSIONS, detect

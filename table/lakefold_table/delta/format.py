@@ -15,7 +15,7 @@ from lakefold_table.delta.draft import DeltaDraft, proposed
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, commit_path, detect
 from lakefold_table.delta.merge_deletions import vectors_to_read
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
-from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
+from lakefold_table.delta.rows.vectors import MOST_FILE, file_of
 from lakefold_table.delta.sharing import sharing_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import HISTORY, DeltaState, decode_state, restored_in, time_of, version_at

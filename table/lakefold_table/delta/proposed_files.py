@@ -9,7 +9,7 @@ from lakefold_table.delta.actions.lines import line_of
 from lakefold_table.delta.actions.paths import other_spellings
 from lakefold_table.delta.json_text import MOST_BYTES
 from lakefold_table.delta.record_counts import record_count, statistics_of
-from lakefold_table.delta.row_changes.vectors import false_vector
+from lakefold_table.delta.rows.vectors import false_vector
 from lakefold_table.delta.table_features.clustering import lacking_statistics
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
 from lakefold_table.delta.table_features.statistics_types import unfit_statistics

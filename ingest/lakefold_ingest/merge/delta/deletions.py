@@ -21,7 +21,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, R
 from lakefold_table.delta.deletion_vectors.serialisation import encode_rows
 from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_file, vector_path
 from lakefold_table.delta.record_counts import record_count, wide_statistics
-from lakefold_table.delta.row_changes.vectors import MOST_INLINE
+from lakefold_table.delta.rows.vectors import MOST_INLINE
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
 
 if TYPE_CHECKING:

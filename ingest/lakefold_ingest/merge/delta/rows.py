@@ -19,7 +19,7 @@ from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.row_tracking import kept_columns, row_ids
 from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema, schema_in
 from lakefold_table.delta.record_counts import statistics_of
-from lakefold_table.delta.row_changes.vectors import Vectors, file_of
+from lakefold_table.delta.rows.vectors import Vectors, file_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:

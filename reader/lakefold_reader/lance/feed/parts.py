@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.format.changes import ReadCost
 from lakefold_reader.format.source import ChangePart
-from lakefold_reader.lance.fragments import ROW_BYTES, bytes_of
+from lakefold_reader.lance.units import ROW_BYTES, bytes_of
 
 Followed = tuple[tuple[int, int], ...]
 """The id of a field in the feed's last version, and its id in an older one."""

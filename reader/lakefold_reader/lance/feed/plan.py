@@ -20,9 +20,9 @@ from lakefold_reader.lance.feed.columns import FeedVersions, FieldHistory, LastV
 from lakefold_reader.lance.feed.difference import Rows, difference
 from lakefold_reader.lance.feed.parts import Followed, FragmentPart
 from lakefold_reader.lance.feed.sides import sides_of
-from lakefold_reader.lance.fragments import counts_rows
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.columns import TableSchema, is_direct, schema_in, schema_of
+from lakefold_reader.lance.units import counts_rows
 from lakefold_reader.lance.versions import head_of, kind_in, read_state, transaction_of
 from lakefold_reader.versions.late_versions import expired_late, is_late
 from lakefold_reader.versions.ranges import checked_range, expired

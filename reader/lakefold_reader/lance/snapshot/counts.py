@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakefold_reader.format.snapshots import VersionCounts
 from lakefold_reader.lance.effect import NO_ROWS, effect_of
 from lakefold_reader.lance.feed.sides import unlike
-from lakefold_reader.lance.fragments import counts_rows
+from lakefold_reader.lance.units import counts_rows
 from lakefold_reader.lance.versions import kind_in, read_state
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.kinds import Kind

@@ -1,4 +1,4 @@
-"""The logical files of a version, which are the units that tasks read, and their rows."""
+"""A logical file as the unit that a task reads, and the rows of files."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class RemovedFiles:
         return self.refused + self.unnamed
 
 
-class FileCleaning:
+class FileCleanUp:
     """Removes the unnamed files of one table, repeatedly."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Facts about single fragments that the reader needs: their rows, bytes and files."""
+"""A fragment as the unit that a task reads, and what it says of its rows, bytes and files."""
 
 from __future__ import annotations
 
