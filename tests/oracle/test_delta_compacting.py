@@ -19,7 +19,7 @@ from lakefold_maintenance.delta.survey import FileNumbers, delta_policy
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_reader.formats import open_source
 from lakefold_table.delta.log_segment.names import commit_path
-from lakefold_table.delta.rows.moved_rows import ROWS_OF
+from lakefold_table.delta.rows.row_moves import ROWS_OF
 from lakefold_table.delta.table_features.row_tracking import PRESERVED
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import InvalidError

@@ -17,7 +17,7 @@ import lakefold
 from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_rows, inline_vector
-from lakefold_table.delta.rows.moved_rows import ROWS_OF
+from lakefold_table.delta.rows.row_moves import ROWS_OF
 from lakefold_table.entry import Committed, Duplicate, Rejected
 from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metadata, remove, snapshot_in
 from tests.unit.test_delta_format import Table

@@ -21,7 +21,7 @@ from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_file, vector_path
 from lakefold_table.delta.log_segment.names import commit_path
-from lakefold_table.delta.rows.moved_rows import ROWS_OF
+from lakefold_table.delta.rows.row_moves import ROWS_OF
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.versions.table_address import TableAddress
 from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metadata, remove, snapshot_in

@@ -24,7 +24,7 @@ from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_
 from lakefold_reader.delta.row_tracking import kept_columns, row_ids, row_versions
 from lakefold_reader.delta.schema import schema_in
 from lakefold_table.delta.json_text import to_json
-from lakefold_table.delta.rows.moved_rows import ROWS_OF
+from lakefold_table.delta.rows.row_moves import ROWS_OF
 from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.storage.os_errors import failure

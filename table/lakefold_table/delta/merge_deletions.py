@@ -16,7 +16,7 @@ from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile, removal_of
 from lakefold_table.delta.record_counts import wide_statistics
-from lakefold_table.delta.rows.moved_rows import ROWS_OF, RowMove, rows_after, tag_of
+from lakefold_table.delta.rows.row_moves import ROWS_OF, RowMove, rows_after, tag_of
 from lakefold_table.delta.rows.vectors import NotFetchedError, Vectors, file_of, new_vector
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Rejected
 from lakefold_table.values import value

@@ -25,7 +25,7 @@ from lakefold_table.delta.actions.table_actions import (
 )
 from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
 from lakefold_table.delta.record_counts import StatisticsSummary, statistics_of
-from lakefold_table.delta.rows.moved_rows import RowMove, moved_rows
+from lakefold_table.delta.rows.row_moves import RowMove, moved_rows
 from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.row_tracking import says_preserved
 from lakefold_table.entry import Invalid

@@ -14,7 +14,7 @@ from lakefold_table.delta.actions.table_actions import (
     TableProtocol,
 )
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, stored_change
-from lakefold_table.delta.rows.moved_rows import RowMove, moved_rows
+from lakefold_table.delta.rows.row_moves import RowMove, moved_rows
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
