@@ -10,13 +10,12 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakefold_table.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from lakefold_protos.lance.table_pb2 import DataFile
     from lakefold_table.lance.kinds import Kind
@@ -173,8 +172,8 @@ class Footprint:
     """
 
     kind: Kind
-    touched: AbstractSet[int] = NO_IDS
-    removed: AbstractSet[int] = NO_IDS
+    touched: frozenset[int] = NO_IDS
+    removed: frozenset[int] = NO_IDS
     files: Mapping[int, bytes] = field(default_factory=dict)
     rows: Mapping[int, Bitmap] | None = None
     moves_rows: bool = False
@@ -260,8 +259,8 @@ class RowsTouched:
             self._grows = True
             self.footprint = replace(
                 self.footprint,
-                touched=self._touched,
-                removed=self._removed,
+                touched=cast("frozenset[int]", self._touched),
+                removed=cast("frozenset[int]", self._removed),
                 files=self._files,
                 rows=None,
                 moves_rows=moves,
