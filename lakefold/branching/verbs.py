@@ -270,6 +270,7 @@ def restore(
     from lakefold.branching.undone_versions import newest_before, undone_versions
 
     chosen = choice.find(table, settings.storage_options)
+    _check_branch(chosen, table)
     if dry_run:
         newest = newest_before(chosen, None)
         restoring(chosen, newest)
@@ -280,6 +281,17 @@ def restore(
     undone = None if made is None else undone_versions(chosen, newest_before(chosen, made))
     _print_restored(outcome, chosen, undone, as_json=as_json)
     exit_if_refused(context, outcome)
+
+
+def _check_branch(chosen: ChosenVersion, table: str) -> None:
+    """Raises `InvalidError` if TABLE is the folder of another branch than the one that has the version."""
+    from lakefold_table.uri import canonical
+
+    if canonical(table) not in {chosen.main.uri, chosen.source.uri}:
+        named = f"the branch {chosen.branch}" if chosen.branch else "the main branch"
+        message = f"version {chosen.version} is of {named}, and not of the branch in this folder"
+        hint = f"to restore {named}, name its folder, {chosen.source.uri}"
+        raise InvalidError(message, where=canonical(table), hint=hint)
 
 
 def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
