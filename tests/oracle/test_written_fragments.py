@@ -1,6 +1,8 @@
 """Fragments that executors write are the table's own: pylance commits them and reads the same rows back.
 
 The tables have lost their first column, so their field ids are not what pylance numbers a new file from.
+
+Promises: interrupted-calls (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Locks that other threads held then are free there.
 
-Promises: forked-processes (docs/operations/promises.md).
+Promises: forked-processes, interrupted-calls (docs/operations/promises.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which outcomes a waiter keeps while it reads those of other writers, with a reader of prepared messages."""
+"""Which outcomes a waiter keeps while it reads those of other writers, with a reader of prepared messages.
+
+Promises: interrupted-calls (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 

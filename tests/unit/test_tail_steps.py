@@ -1,4 +1,7 @@
-"""A tail's steps stay within their limits, always make progress, and lose nothing."""
+"""A tail's steps stay within their limits, always make progress, and lose nothing.
+
+Promises: interrupted-calls (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import NOTHING, ReadCost
 from lakefold_reader.formats import source_on
 from lakefold_reader.lance.changed_rows import cost_of
@@ -18,6 +22,7 @@ from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.marks.record import RECORD
 from tests.foreign import file_as_others_write
+from tests.interrupting import Interrupted, interrupt_at
 from tests.memory_storage import MemoryStorage
 from tests.tables import Folded, Recording, fragments_only
 
@@ -201,3 +206,45 @@ def test_a_version_of_unknown_size_comes_after_those_of_known_size(table: Folded
     with pytest.raises(DamagedError, match="record"):
         begun.step(max_rows=100)
     assert begun.cursor.version == 2
+
+
+@pytest.mark.parametrize("most", [1, 3, None])
+def test_an_interrupt_at_any_moment_of_a_step_neither_skips_nor_repeats_a_version(
+    source: Source, most: int | None
+) -> None:
+    for point in itertools.count(1):
+        reader = tail_of(source, 1)
+        versions: list[int] = []
+
+        def step(reader: Tail = reader, versions: list[int] = versions) -> bool:
+            # What a step returns is noted without a call, so that no interrupt comes in between.
+            returned = reader.step(max_versions=most)
+            versions += [change.version for change in returned]
+            return bool(returned)
+
+        try:
+            interrupt_at(point, step, "lakefold_reader/tail/tail")
+        except Interrupted:
+            while step():
+                pass
+            assert versions == [*range(2, 2 + len(ROWS))], point
+        else:
+            break
+    assert point > 30
+
+
+def test_an_interrupt_at_any_moment_of_a_commit_lets_the_next_one_pass(table: Folded) -> None:
+    source = source_on(table.versions.storage)
+    for point in itertools.count(1):
+        reader = tail_of(source, 1, consumer=f"c{point}")
+        reader.step(max_versions=2)
+        try:
+            interrupt_at(point, reader.commit, "lakefold_reader/")
+        except Interrupted:
+            reader.step(max_versions=1)
+            reader.commit()
+            assert Consumers(source).get(f"c{point}").at == reader.cursor
+            Consumers(source).drop(f"c{point}")
+        else:
+            break
+    assert point > 30

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Final
 
@@ -206,6 +207,8 @@ class Tail(Closing, Iterator[Change]):
         self._waiting: deque[Change] = deque()
         self._bound: int | None = None
         self._consumer: tuple[Consumers, Consumer] | None = None
+        # The cursor of a commit that has not ended: a Ctrl-C may have come after it was recorded.
+        self._doubtful: Cursor | None = None
         self._outcomes: OutcomesTopic | None = None
         self._waker: OutcomesListener | None = None
 
@@ -251,7 +254,12 @@ class Tail(Closing, Iterator[Change]):
             hint = "give the tail a consumer when it is made, or keep `cursor` yourself"
             raise InvalidError("this tail has no consumer", where=self._source.uri, hint=hint)
         consumers, consumer = self._consumer
+        if self._doubtful is not None:
+            stored = consumers.get(consumer.name)
+            consumer = stored if stored.at == self._doubtful else consumer
+        self._doubtful = self._returned_cursor
         self._consumer = consumers, consumers.commit(consumer, self._returned_cursor)
+        self._doubtful = None
 
     def wake_by(self, outcomes: OutcomesTopic) -> None:
         """Listens to the outcomes of the table, beginning with the first wait.
@@ -265,7 +273,9 @@ class Tail(Closing, Iterator[Change]):
         if not self._waiting and not self._fill(None if self._follow else 0.0):
             self.close()
             raise StopIteration
-        return self._returned(1)[0]
+        (change,), left, cursor = self._divided(1)
+        self._waiting, self._returned_cursor = left, cursor
+        return change
 
     def step(
         self,
@@ -285,7 +295,11 @@ class Tail(Closing, Iterator[Change]):
         Raises as `tail` does. If changes come before the error, these are returned first, and the next call
         raises it.
         """
-        return self._returned(self._gather(StepLimits(max_versions, max_rows, max_bytes), timeout))
+        count = self._gather(StepLimits(max_versions, max_rows, max_bytes), timeout)
+        changes, left, cursor = self._divided(count)
+        # Nothing is called from here on, so no Ctrl-C comes that would lose what is returned.
+        self._waiting, self._returned_cursor = left, cursor
+        return changes
 
     def end(
         self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
@@ -342,11 +356,11 @@ class Tail(Closing, Iterator[Change]):
             return self._fill(0.0)
         return False
 
-    def _returned(self, count: int) -> list[Change]:
-        changes = [self._waiting.popleft() for _ in range(count)]
-        if changes:
-            self._returned_cursor = changes[-1].cursor
-        return changes
+    def _divided(self, count: int) -> tuple[list[Change], deque[Change], Cursor]:
+        """Returns the changes that are returned next, those that wait then, and the cursor then."""
+        changes = list(islice(self._waiting, count))
+        cursor = changes[-1].cursor if changes else self._returned_cursor
+        return changes, deque(islice(self._waiting, count, None)), cursor
 
     def _fill(self, timeout: float | None) -> bool:
         """Reads the next change into the queue. Returns False if none comes within `timeout` seconds."""
@@ -358,7 +372,7 @@ class Tail(Closing, Iterator[Change]):
             step = self._versions.take(version, newest=self._newest, whole=whole)
             if step is not None:
                 self._check_not_late(step)
-                self._waiting.append(self._change(step))
+                self._take(step)
                 return True
             self._miss()
             misses += 1
@@ -424,6 +438,16 @@ class Tail(Closing, Iterator[Change]):
             self._waker = OutcomesListener(partial(self._outcomes.news, table, branch, self._bound))
         seconds = self._pace.pause_of(misses, woken=self._waker.listening)
         self._waker.wait(self._cursor.version, min(seconds, most))
+
+    def _take(self, step: VersionSummary) -> None:
+        """Moves to a version, whose change waits then. If a Ctrl-C comes, both is done or nothing."""
+        before = self._cursor, self._table_id, self._schema, self._whole, self._requested_at
+        try:
+            self._waiting.append(self._change(step))
+        except BaseException:
+            if not self._waiting or self._waiting[-1].version != step.version:
+                self._cursor, self._table_id, self._schema, self._whole, self._requested_at = before
+            raise
 
     def _change(self, step: VersionSummary) -> Change:
         # If the time can't be read, the version must not count as seen: it would not be reported again.
