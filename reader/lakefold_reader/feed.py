@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Misfits, Rewritten, misfits_of, rewritten_of
 from lakefold_reader.formats import on_branch
+from lakefold_reader.row_stream import row_stream
 from lakefold_reader.versions.ranges import checked_range
 
 if TYPE_CHECKING:
@@ -98,12 +99,10 @@ def changes_of(
     misfits: Misfits | str = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
     """Returns what `changes` does, of a table that is open already."""
-    import pyarrow as pa
-
     after, last = checked_range(source, after, to)
     feed = source.format.feed
     end = feed.end(source, last)
     parts = feed.plan(source, after, end, rewritten_of(rewritten))
     shown = feed.columns(end.schema, columns)
     batches = chain.from_iterable(map(feed.reader(source, shown, misfits_of(misfits)).read, parts))
-    return pa.RecordBatchReader.from_batches(feed.schema(shown), batches)
+    return row_stream(feed.schema(shown), batches)

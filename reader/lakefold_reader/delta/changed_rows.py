@@ -9,6 +9,7 @@ from lakefold_reader.delta.effect import CommitEffect, count_of, effect_of, exac
 from lakefold_reader.delta.feed.plan import content_parts, parts_of
 from lakefold_reader.delta.versions import content_of, metadata_at
 from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, ReadCost, UnknownChangeError
+from lakefold_reader.row_stream import row_stream
 from lakefold_table.errors import LakefoldError
 from lakefold_table.marks.record import decode_record
 
@@ -63,8 +64,6 @@ class ChangedFiles:
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `Change.inserted`."""
-        import pyarrow as pa
-
         from lakefold_reader.delta.feed.rows import FilePartReader
 
         schema = self._schema.chosen(columns)
@@ -73,7 +72,7 @@ class ChangedFiles:
         reader = FilePartReader(self._source, schema)
         parts = self._inserts
         batches = (batch for part in parts for batch in reader.stored(part))
-        return pa.RecordBatchReader.from_batches(schema.arrow, batches)
+        return row_stream(schema.arrow, batches)
 
     def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `Change.appended`. Which files have new rows alone is known only if the version did no more."""

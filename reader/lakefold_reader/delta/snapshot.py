@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from lakefold_reader.delta.data_files import DataFile, deleted_rows, live_rows
 from lakefold_reader.delta.numbered_rows import NumberedRows, is_number
@@ -24,11 +23,14 @@ from lakefold_reader.format.snapshots import (
     Root,
     RowRange,
 )
+from lakefold_reader.row_stream import row_stream
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.table_features.protocol_check import reader_features, writer_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.file_actions import AddFile
@@ -140,12 +142,10 @@ class OpenedDelta:
         """See `Snapshot.reader`. The rows come file by file, in the order of the files' paths."""
         if columns is not None and any(is_number(name, self.schema) for name in columns):
             numbered = self._numbered.scan(columns, where)
-            return pa.RecordBatchReader.from_batches(
-                self._numbered.schema_of(columns), _part_of(numbered, part)
-            )
+            return row_stream(self._numbered.schema_of(columns), _part_of(numbered, part))
         schema = self.schema.chosen(columns)
         rows = batches_of(self._source, self._files, schema, where)
-        return pa.RecordBatchReader.from_batches(schema.arrow, _part_of(rows, part))
+        return row_stream(schema.arrow, _part_of(rows, part))
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """See `Snapshot.take`. Ids say in which files rows are, unless they were written again."""

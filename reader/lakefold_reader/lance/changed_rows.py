@@ -14,6 +14,7 @@ from lakefold_reader.lance.feed.plan import plan_version
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.units import added_fragments, first_file
 from lakefold_reader.lance.versions import head_of, kind_in, read_state, transaction_of
+from lakefold_reader.row_stream import row_stream
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.manifests.features import has_stable_row_ids
@@ -116,13 +117,11 @@ class ChangedRows:
         return Dataset(self._source, self._summary.version)
 
     def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        import pyarrow as pa
 
         batches = guarded(self._source, self._summary.version, reader)
-        return pa.RecordBatchReader.from_batches(reader.schema, batches)
+        return row_stream(reader.schema, batches)
 
     def _reader(self, schema: TableSchema, *, with_mixed: bool = True) -> pa.RecordBatchReader:
-        import pyarrow as pa
 
         from lakefold_reader.lance.scan.scan import rows_of_fragments
 
@@ -132,7 +131,7 @@ class ChangedRows:
             return self._compared(schema)
         fragments = self._inserted_fragments(with_mixed=with_mixed)
         if not fragments:
-            return pa.RecordBatchReader.from_batches(schema.arrow, [])
+            return row_stream(schema.arrow, [])
         if with_mixed and self._effect.mixed:
             mixed = {fragment.id: fragment for fragment in fragments}
             return self._dataset.reader(schema.names, f"{CREATED} = {self._summary.version}", mixed)
@@ -158,7 +157,7 @@ class ChangedRows:
             [field.with_type(with_bytes(field.type)) for field in schema.arrow], schema.arrow.metadata
         )
         batches = chain.from_iterable(reader.stored(part, schema.names) for part in parts)
-        return pa.RecordBatchReader.from_batches(shown, batches)
+        return row_stream(shown, batches)
 
     def _inserted_fragments(self, *, with_mixed: bool) -> Sequence[DataFragment]:
         effect, version = self._effect, self._summary.version

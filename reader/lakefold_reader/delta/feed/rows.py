@@ -24,6 +24,7 @@ from lakefold_reader.format.feed_rows import (
     shown_values,
     warn_of_misfits,
 )
+from lakefold_reader.row_stream import row_stream
 from lakefold_table.errors import DamagedError
 from lakefold_table.roots import below
 
@@ -64,7 +65,7 @@ def feed_of(
 ) -> pa.RecordBatchReader:
     """Returns the rows of these parts in these columns."""
     batches = chain.from_iterable(map(FilePartReader(source, columns, misfits).read, parts))
-    return pa.RecordBatchReader.from_batches(feed_schema(columns), batches)
+    return row_stream(feed_schema(columns), batches)
 
 
 class FilePartReader:

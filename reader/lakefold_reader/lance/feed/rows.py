@@ -29,6 +29,7 @@ from lakefold_reader.lance.read_errors import guarded
 from lakefold_reader.lance.scan.columns import TableSchema, columns_of
 from lakefold_reader.lance.scan.scan import BATCH_ROWS, Dataset, rows_at
 from lakefold_reader.lance.versions import read_state
+from lakefold_reader.row_stream import row_stream
 from lakefold_table.bitmaps import decode_bitmap, numbers_of
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.schemas.schema import TOP
@@ -63,7 +64,7 @@ def feed_of(
     """Returns the rows of these parts. `schema` is that of the last version, for which they were planned."""
     shown = shown_columns(schema, columns)
     batches = chain.from_iterable(map(FragmentPartReader(source, shown, misfits).read, parts))
-    return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
+    return row_stream(feed_schema(shown), batches)
 
 
 def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSchema:

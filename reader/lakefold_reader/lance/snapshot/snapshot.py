@@ -20,6 +20,7 @@ from lakefold_reader.lance.feed.sides import deleted_rows
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.scan.columns import TableSchema, schema_of
 from lakefold_reader.lance.snapshot.indices import field_paths, indices_of
+from lakefold_reader.row_stream import row_stream
 from lakefold_table.bitmaps import Bitmap, numbers_of
 from lakefold_table.lance.manifests.features import bits_of, meaning
 from lakefold_table.lance.rows.merge_deletions import ROW_BITS
@@ -127,12 +128,10 @@ class LanceSnapshot:
         self, columns: Sequence[str] | None, where: str | None, part: RowRange
     ) -> pa.RecordBatchReader:
         """See `Snapshot.reader`."""
-        import pyarrow as pa
-
         with explained(self._source, self.state.version):
             reader = self._dataset.reader(columns, where, part=part)
         batches = guarded(self._source, self.state.version, reader)
-        return pa.RecordBatchReader.from_batches(reader.schema, batches)
+        return row_stream(reader.schema, batches)
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """See `Snapshot.take`."""
