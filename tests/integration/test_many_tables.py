@@ -70,7 +70,7 @@ def test_the_waiters_of_the_tables_that_were_written_longest_ago_are_closed(
             assert kinds(2) == {"committed"}
             assert kinds(2) == {"duplicate"}
         assert waiting() <= MOST
-        # The outcomes that nobody has waited for are read with the next batch that waits for none.
+        # The outcomes of batches that were sent with wait="log" are read with the next such batch.
         options["wait"] = "log"
         assert kinds(3) == {"sent"}
         assert unanswered() == [3] * TABLES

@@ -261,7 +261,7 @@ def test_a_thread_that_waits_for_a_refusal_delays_no_other_one() -> None:
         assert first.result().result == Committed(3)
 
 
-def test_an_interrupt_at_any_moment_keeps_nobody_waiting_and_loses_no_outcome() -> None:
+def test_an_interrupt_at_any_moment_leaves_no_thread_waiting_and_loses_no_outcome() -> None:
     """Ctrl-C ends a wait of the main thread, whose next wait reads on, and so do those of other threads."""
     for point in count(1):
         reader = Reader()
