@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from threading import Thread
@@ -261,7 +261,7 @@ class Demo:
         def end() -> None:
             while not work.done():
                 stop()
-                time.sleep(_LOOK_EVERY_S)
+                wait([work], _LOOK_EVERY_S)
 
         work = in_thread(run)
         self._stack.callback(end)
