@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -27,8 +28,11 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.delta.clean_up import clean_up
 from lakefold_reader.delta.versions import read_state
 from lakefold_reader.formats import open_source
+from lakefold_table.delta.actions.file_actions import removal_of
+from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
 from lakefold_table.delta.checkpoints.new_checkpoint import checkpoint_files
+from lakefold_table.delta.deletion_vectors.storage import inline_rows, vector_file, vector_path
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.table_features.commit_times import ENABLED, SINCE_TIME, SINCE_VERSION
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, HIGHEST_ID
@@ -107,6 +111,62 @@ def ids_of(table: DeltaFolding, version: int | None) -> set[tuple[Any, ...]]:
     source = open_source(canonical(table.path), format_name="delta")
     _, snapshot = read_state(source, source.versions.latest() if version is None else version)
     return {(*file.key, file.base_row_id) for file in snapshot.files.values()}
+
+
+def by_absolute_paths(table: DeltaFolding) -> None:
+    """Has another client's commit name the first file, and its deletion vector, by absolute paths."""
+    source = open_source(canonical(table.path), format_name="delta")
+    newest = source.versions.latest()
+    file = min(read_state(source, newest)[1].files.values(), key=lambda each: each.path)
+    vector = file.deletion_vector
+    assert vector is not None
+    content, (stored,) = vector_file([inline_rows(vector)], UUID(int=7))
+    (table.path / str(vector_path(stored))).write_bytes(content)
+    uri = (table.path / str(vector_path(stored))).as_uri()
+    absolute = replace(
+        file,
+        path=(table.path / file.path).as_uri(),
+        deletion_vector=replace(stored, storage_type="p", path_or_inline=uri),
+        data_change=False,
+    )
+    actions = [removal_of(file, data_change=False), absolute]
+    (table.path / commit_path(newest + 1)).write_bytes(lines_of(actions))
+
+
+def test_files_come_back_that_another_client_named_by_absolute_paths(tmp_path: Path) -> None:
+    table = DeltaFolding(tmp_path / "t")
+    table.create(SCHEMA, VECTORS)
+    table.append(rows(1, 2, 3))
+    table.put(DeleteWhere("x = 2"))
+    by_absolute_paths(table)
+    version, before = table.view().version, table.rows()
+    # Also a delete of rows finds those that are deleted already.
+    for where, left in (("x = 3", [1]), ("x < 5", [])):
+        table.put(DeleteWhere(where))
+        assert [row["x"] for row in table.rows()] == left
+    (result,) = table.fold(restored(table, version))
+    assert isinstance(result, Committed), result
+    assert table.rows() == before == delta_rs_rows(table.path, version)
+    (added,) = (each["add"] for each in table.actions() if "add" in each)
+    assert not added["path"].startswith("file:")
+    assert added["deletionVector"]["storageType"] == "u"
+
+
+def test_a_file_outside_of_the_table_does_not_come_back(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    source = open_source(canonical(table.path), format_name="delta")
+    newest = source.versions.latest()
+    file = next(iter(read_state(source, newest)[1].files.values()))
+    (tmp_path / "elsewhere.parquet").write_bytes((table.path / file.path).read_bytes())
+    outside = replace(file, path=(tmp_path / "elsewhere.parquet").as_uri())
+    lines = (
+        lines_of([removal_of(file, data_change=True), outside]),
+        lines_of([removal_of(outside, data_change=True)]),
+    )
+    for number, content in enumerate(lines, newest + 1):
+        (table.path / commit_path(number)).write_bytes(content)
+    with pytest.raises(InvalidError, match="it is not in the table's folder"):
+        restored(table, newest + 1)
 
 
 def test_the_columns_come_back_and_features_stay(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from lakefold_reader.delta.inside_paths import path_inside, relative_to
 from lakefold_reader.delta.versions import read_state
 from lakefold_table.delta.actions.file_actions import AddFile, removal_of
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.actions.paths import encode_percent, file_path
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE, TableProtocol
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE
 from lakefold_table.delta.rows.vectors import file_of
@@ -31,7 +32,7 @@ from lakefold_table.delta.table_features.protocol_check import (
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
@@ -54,7 +55,7 @@ def restore(envelope: Envelope, source: Source, version: int, newest: int) -> No
     _, now = read_state(source, newest)
     _check_clustering(then, now, source.uri)
     kept = {file.key for file in now.files.values()}
-    adds = [file for file in then.files.values() if file.key not in kept]
+    adds = list(by_own_paths((file for file in then.files.values() if file.key not in kept), source.uri))
     wanted = {file.key for file in then.files.values()}
     actions: list[Action] = [
         # Statistics of removed files would only make the log longer.
@@ -79,6 +80,32 @@ def restore(envelope: Envelope, source: Source, version: int, newest: int) -> No
     envelope.delta.operation = RESTORE_TABLE
     envelope.delta.operation_parameters["version"] = str(version)
     envelope.delta.actions = lines_of(actions)
+
+
+def by_own_paths(files: Iterable[AddFile], uri: str) -> Iterator[AddFile]:
+    """Yields files as the log of the table at `uri` may name them again: by paths below its root.
+
+    Other clients may have named them, or their deletion vectors, by absolute paths. Raises `InvalidError`
+    for what is not in the table.
+    """
+    for file in files:
+        path, vector = file.path, file.deletion_vector
+        if file_path(path).absolute:
+            inside = path_inside(path, uri)
+            if inside is None:
+                raise _elsewhere(f"the data file {path!r}", uri)
+            path = encode_percent(inside, "/=")
+        if vector is not None:
+            vector = relative_to(vector, uri)
+            if vector is None:
+                raise _elsewhere(f"a deletion vector for {path!r}", uri)
+        yield replace(file, path=path, deletion_vector=vector)
+
+
+def _elsewhere(what: str, uri: str) -> InvalidError:
+    message = f"the version has {what}, which this table can't get again: it is not in the table's folder"
+    hint = "restore it by Delta's own RESTORE, or name a later version"
+    return InvalidError(message, where=uri, hint=hint)
 
 
 def metadata_again(then: TableMetadata, now: TableMetadata) -> TableMetadata:
@@ -131,5 +158,5 @@ def _check_stored(source: Source, version: int, adds: Sequence[AddFile]) -> None
 
 def _stored(file: AddFile) -> list[str]:
     """Returns the paths in the table of a data file and the file of its deletion vector."""
-    data, vector = file_path(file.path), file_of(file.deletion_vector)
-    return [*([] if data.absolute else [data.text]), *([] if vector is None else [vector])]
+    vector = file_of(file.deletion_vector)
+    return [file_path(file.path).text, *([] if vector is None else [vector])]

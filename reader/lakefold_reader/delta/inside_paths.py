@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
 from lakefold_table.delta.actions.paths import file_path
-from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE
+from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE, relative_vector
 from lakefold_table.delta.rows.vectors import file_of
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.uri import canonical, parse_location
@@ -50,6 +50,17 @@ def vector_inside(vector: DeletionVector | None, uri: str) -> str | None:
     with suppress(DamagedError):
         return path_inside(vector.path_or_inline, uri)
     return None
+
+
+def relative_to(vector: DeletionVector, uri: str) -> DeletionVector | None:
+    """Returns a deletion vector as the log of the table at `uri` names it itself: not by an absolute path.
+
+    Returns None if it is not in the table, or under a name that only an absolute path can give.
+    """
+    if vector.storage_type != ABSOLUTE:
+        return vector
+    inside = vector_inside(vector, uri)
+    return None if inside is None else relative_vector(vector, inside)
 
 
 def files_named_by(actions: Iterable[Action], uri: str) -> Iterator[str]:

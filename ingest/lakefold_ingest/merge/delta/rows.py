@@ -16,8 +16,10 @@ from lakefold_ingest.merge.delta.key_ranges import KeyBounds
 from lakefold_ingest.merge.read_version import ADDRESS, OFFSET_BITS, OFFSET_WIDTH, ROW_ID
 from lakefold_reader.delta.data_files import DataFile, live_rows
 from lakefold_reader.delta.filters.condition import Condition
+from lakefold_reader.delta.inside_paths import relative_to
 from lakefold_reader.delta.row_tracking import kept_columns, row_ids
 from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema, schema_in
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.delta.rows.vectors import Vectors, file_of
 from lakefold_table.errors import InvalidError
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.batch_keys import BatchKeys
     from lakefold_reader.format.source import Source
-    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.delta.actions.file_actions import AddFile
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
@@ -134,10 +135,20 @@ class DeltaRows:
         return pa.Table.from_batches(batches, chosen.arrow)
 
     def deleted_rows(self, file: AddFile) -> Bitmap:
-        """Returns the positions of the rows of a file that are deleted."""
-        path = file_of(file.deletion_vector)
+        """Returns the positions of the rows of a file that are deleted.
+
+        Raises `InvalidError` if its deletion vector is outside of the table.
+        """
+        if file.deletion_vector is None:
+            return Bitmap()
+        vector = relative_to(file.deletion_vector, self.source.uri)
+        if vector is None:
+            message = f"the deletion vector of {file.path!r} is not in the table's folder"
+            hint = "rewrite the file first by the client that wrote it, e.g. by its OPTIMIZE"
+            raise InvalidError(message, where=self.source.uri, hint=hint)
+        path = file_of(vector)
         contents = {} if path is None else {path: self.source.storage.get(path)}
-        return Vectors(contents).rows(file.deletion_vector, file.path)
+        return Vectors(contents).rows(vector, file.path)
 
     def physical_rows(self, file: AddFile) -> int:
         """Returns the number of rows in a data file, deleted ones included."""

@@ -6,7 +6,9 @@ Actions hold bytes as Z85, a text in base 85: four bytes in five characters (Del
 from __future__ import annotations
 
 import base64
+import re
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -33,6 +35,9 @@ _FROM_PYTHON: Final = bytes.maketrans(_RFC_1924, _Z85)
 _ALPHABET: Final = frozenset(_Z85.decode())
 _Z85_BYTES: Final = 4
 _Z85_CHARACTERS: Final = 5
+_FILE_NAME: Final = re.compile(
+    r"(?:(?P<folder>[^/]+)/)?deletion_vector_(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.bin"
+)
 _HINT: Final = "restore the deletion vector from a copy: without it deleted rows would be read"
 
 
@@ -54,6 +59,18 @@ def vector_path(vector: DeletionVector, where: str = "") -> str | None:
         raise DamagedError(message, where=where, hint=_HINT)
     name = f"deletion_vector_{UUID(bytes=decode_z85(encoded, where))}.bin"
     return f"{prefix}/{name}" if prefix else name
+
+
+def relative_vector(vector: DeletionVector, path: str) -> DeletionVector | None:
+    """Returns a vector whose file is at this path below the table's root, named by that.
+
+    Returns None if the file's name is not one that a relative vector can have.
+    """
+    match = _FILE_NAME.fullmatch(path)
+    if match is None:
+        return None
+    name = (match["folder"] or "") + encode_z85(UUID(match["uuid"]).bytes)
+    return replace(vector, storage_type=RELATIVE, path_or_inline=name)
 
 
 def inline_rows(vector: DeletionVector, where: str = "") -> dict[int, Bitmap]:
