@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.entry import Result
 
 SCHEMA = pa.schema([("x", pa.int64()), ("word", pa.string())])
@@ -129,7 +130,7 @@ def by_absolute_paths(table: DeltaFolding) -> None:
         deletion_vector=replace(stored, storage_type="p", path_or_inline=uri),
         data_change=False,
     )
-    actions = [removal_of(file, data_change=False), absolute]
+    actions: list[Action] = [removal_of(file, data_change=False), absolute]
     (table.path / commit_path(newest + 1)).write_bytes(lines_of(actions))
 
 
