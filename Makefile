@@ -9,7 +9,7 @@ DEMO_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.demo-stamp)
 # The paths of the packages in an editable install; linters that import modules need them as well.
 ROOTS := .:protos:table:log:ingest:committer:reader:maintenance
 # Pure modules in folders with other modules that do IO. All of table/lakefold_table/lance is pure.
-CORE := $(addprefix table/lakefold_table/,allocation.py app_removal.py bitmaps.py branch_deletion.py branch_names.py durations.py entry.py errors.py expansion.py \
+CORE := $(addprefix table/lakefold_table/,allocation.py app_removal.py author.py bitmaps.py branch_deletion.py branch_names.py durations.py entry.py errors.py expansion.py \
 	  format.py formats.py invariants.py layered_map.py nesting.py position.py proposal.py ref_files.py roots.py tag_proposal.py values.py version_mark.py \
 	  version_names.py wire.py versions/succession.py) \
 	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py \

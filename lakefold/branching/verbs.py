@@ -12,7 +12,7 @@ from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, newe
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
 from lakefold.console.output import counted, print_json, print_line, print_table
-from lakefold.writing.verb_options import wait_option
+from lakefold.writing.verb_options import message_option, wait_option
 from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--move", is_flag=True, help="Let the tag name this version if it exists already.")
 @click.option("--delete", is_flag=True, help="Remove the tag; the version stays until a clean-up.")
 @wait_option(or_log=False)
+@message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 @click.pass_context
@@ -50,6 +51,7 @@ def tag(  # noqa: PLR0913 - its options
     move: bool,
     delete: bool,
     wait: float,
+    message: str,
     as_json: bool,
 ) -> None:
     """Give a version of TABLE the name NAME: the newest version, or the one that is chosen.
@@ -69,7 +71,7 @@ def tag(  # noqa: PLR0913 - its options
         envelope = untagging(table, name, settings)
     else:
         envelope = tagging(choice.find_with_refs(table, settings.storage_options), name, move=move)
-    outcome = send_and_wait(settings, envelope, wait)
+    outcome = send_and_wait(settings, envelope, wait, message)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
 
@@ -120,10 +122,11 @@ def _check_free(name: str) -> None:
 @version_options("Begin at the version that")
 @click.option("--delete", is_flag=True, help="Delete the branch, with its versions and files.")
 @wait_option(or_log=False)
+@message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 @click.pass_context
-def branch(
+def branch(  # noqa: PLR0913 - its options
     context: click.Context,
     /,
     settings: Settings,
@@ -133,6 +136,7 @@ def branch(
     choice: VersionChoice,
     delete: bool,
     wait: float,
+    message: str,
     as_json: bool,
 ) -> None:
     """Begin the branch NAME of TABLE at its newest version, or at the version that is chosen.
@@ -153,16 +157,23 @@ def branch(
     if delete:
         if not choice.is_newest or choice.branch is not None:
             raise click.UsageError("--delete deletes the branch with all its versions; leave the others out")
-        _delete_branch(context, settings, table, name, wait=wait, as_json=as_json)
+        _delete_branch(context, settings, table, name, wait=wait, message=message, as_json=as_json)
         return
     chosen = choice.find_with_refs(table, settings.storage_options)
-    outcome = send_and_wait(settings, branching(chosen, name), wait)
+    outcome = send_and_wait(settings, branching(chosen, name), wait, message)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
 
 
 def _delete_branch(
-    context: click.Context, settings: Settings, table: str, name: str, *, wait: float, as_json: bool
+    context: click.Context,
+    settings: Settings,
+    table: str,
+    name: str,
+    *,
+    wait: float,
+    message: str,
+    as_json: bool,
 ) -> None:
     from lakefold.branching.branch_removal import is_deleted, remove_files
     from lakefold.proposals.logged_proposal import send_and_wait
@@ -173,7 +184,7 @@ def _delete_branch(
     uri = main.uri
     address = TableAddress(uri, settings.storage_options)
     if not is_deleted(address, name):
-        outcome = send_and_wait(settings, deleting(uri, name, _id_of_branch(main, name)), wait)
+        outcome = send_and_wait(settings, deleting(uri, name, _id_of_branch(main, name)), wait, message)
     is_committed = outcome is None or isinstance(outcome.result, Committed)
     if is_committed:
         remove_files(address, name, lambda removed: print_line(f"{removed:,} removed", err=True))
@@ -242,6 +253,7 @@ SEND_AGAIN: Final = (
 @version_options("Restore the version that")
 @click.option("--dry-run", is_flag=True, help="Send nothing; print which batches this would undo.")
 @wait_option(or_log=False)
+@message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 @click.pass_context
@@ -254,6 +266,7 @@ def restore(
     choice: VersionChoice,
     dry_run: bool,
     wait: float,
+    message: str,
     as_json: bool,
 ) -> None:
     """Publish a new version of TABLE with the rows and the schema of the version that is chosen.
@@ -276,7 +289,7 @@ def restore(
         restoring(chosen, newest)
         _print_restored(None, chosen, undone_versions(chosen, newest), as_json=as_json)
         return
-    outcome = _send_restore(settings, chosen, wait)
+    outcome = _send_restore(settings, chosen, wait, message)
     made = outcome.result.version if isinstance(outcome.result, Committed) else None
     undone = None if made is None else undone_versions(chosen, newest_before(chosen, made))
     _print_restored(outcome, chosen, undone, as_json=as_json)
@@ -317,14 +330,14 @@ def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
     return envelope
 
 
-def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float) -> Outcome:
+def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float, message: str = "") -> Outcome:
     """Sends the restore, built again on the newest version if it may be; returns its outcome."""
     from lakefold.branching.undone_versions import newest_before
     from lakefold.proposals.logged_proposal import send_and_wait
 
     attempt = 1
     while True:
-        outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
+        outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait, message)
         may_pass = isinstance(outcome.result, Rejected) and outcome.result.conflict.retryable
         if not may_pass or attempt == ATTEMPTS or newest_id(chosen.source) != chosen.table_id:
             return outcome

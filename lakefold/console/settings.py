@@ -73,6 +73,12 @@ class Settings(BaseModel):
 
     bootstrap_servers: str = Field("", description="the brokers, as host:port,… [default: the local one]")
     kafka: dict[str, str] = Field({}, description="an option of librdkafka, passed on unchanged; repeatable")
+    author: str = Field(
+        "",
+        max_length=200,
+        description="who proposals say has sent them; none leaves that and the program out [default: the "
+        "user's and the host's name]",
+    )
     transactions_topic: Topic = Field("lakefold.transactions", description="the topic of proposals")
     outcomes_topic: Topic = Field("lakefold.outcomes", description="the topic of outcomes")
     dead_letters_topic: Topic = Field("lakefold.dead-letters", description="the topic of refused proposals")
@@ -248,7 +254,7 @@ class Settings(BaseModel):
         """Returns the brokers and librdkafka's options. Raises `SettingError` if no brokers are set."""
         from lakefold_log.client.admin import KafkaConfig
 
-        return KafkaConfig(self.brokers(), self.kafka)
+        return KafkaConfig(self.brokers(), self.kafka, self.author)
 
     def apply_umask(self) -> None:
         """Sets the umask of this process if the setting has a value."""

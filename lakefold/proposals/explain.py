@@ -106,7 +106,7 @@ def brokers_of(settings: Settings, timeout: float) -> Brokers | None:
 
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
     """Returns what is known of a proposal as plain values, as `--json` prints it."""
-    from lakefold_reader.as_json import iso, plain_position
+    from lakefold_reader.as_json import iso, plain_author, plain_position
     from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
     held = None if explanation.finding is None else explanation.finding.version
@@ -134,6 +134,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
             "first_offset": held.first,
             "last_offset": held.last,
         },
+        "author": None if explanation.author is None else plain_author(explanation.author),
         "proposal": _proposal(explanation),
         "log": None
         if status is None
@@ -179,6 +180,7 @@ def _show(explanation: Explanation) -> None:
     print_line(f"{explanation.sought.text} for {explanation.table} ({explanation.format}){branch}")
     for name, text in (
         ("proposed", _proposed(explanation)),
+        ("author", None if explanation.author is None else str(explanation.author)),
         ("position", None if explanation.position is None else str(explanation.position)),
         ("another entry", explanation.another),
         ("not verified", explanation.unproven),

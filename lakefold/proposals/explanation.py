@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.author import Author
 from lakefold_table.entry import BUILD_AGAIN, LOOK_FIRST, Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 
@@ -111,6 +112,20 @@ class Explanation:
         if self.outcome is not None:
             return self.outcome.position
         return None if self.proposal is None else self.proposal.position
+
+    @property
+    def author(self) -> Author | None:
+        """Who sent the proposal, None if that was not said or is not known.
+
+        A version records authors by position. If the position isn't known, it is one that sent all entries.
+        """
+        if isinstance(self.proposal, Entry) and self.proposal.envelope.HasField("author"):
+            return Author.of(self.proposal.envelope.author)
+        held = None if self.finding is None else self.finding.version
+        if held is None or self.position is not None:
+            return None if held is None or self.position is None else held.author_of.get(self.position.offset)
+        authors = set(held.author_of.values()) if len(held.author_of) == held.entries else set[Author]()
+        return authors.pop() if len(authors) == 1 else None
 
     @property
     def state(self) -> str:

@@ -11,7 +11,7 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import wait_option
+from lakefold.writing.verb_options import message_option, wait_option
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Send nothing; print which batches would be forgotten.")
 @click.option("--yes", is_flag=True, help="Forget the app without asking.")
 @wait_option(or_log=False)
+@message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 @click.pass_context
@@ -45,6 +46,7 @@ def command(  # noqa: PLR0913 - its options
     dry_run: bool,
     yes: bool,
     wait: float,
+    message: str,
     as_json: bool,
 ) -> None:
     """Have TABLE forget which batches of the application APP_ID it has. Their rows stay.
@@ -74,7 +76,7 @@ def command(  # noqa: PLR0913 - its options
     if not yes:
         print_line(f"{text}; one of them that is sent again afterwards is added again", err=True)
         click.confirm("Forget the app?", abort=True, err=True)
-    outcome = send_and_wait(settings, envelope, wait)
+    outcome = send_and_wait(settings, envelope, wait, message)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
 

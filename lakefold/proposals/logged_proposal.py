@@ -51,8 +51,10 @@ def send(settings: Settings, envelope: Envelope, wait_s: float | None) -> Logged
             return LoggedProposal(position, waiter.wait(position, envelope, wait_s))
 
 
-def send_and_wait(settings: Settings, envelope: Envelope, wait_s: float) -> Outcome:
-    """Sends a proposal and returns its outcome. Raises as `send` does."""
+def send_and_wait(settings: Settings, envelope: Envelope, wait_s: float, message: str = "") -> Outcome:
+    """Sends a proposal and returns its outcome. `message`: why it is sent. Raises as `send` does."""
+    if message:
+        envelope.author.message = message
     outcome = send(settings, envelope, wait_s).outcome
     assert outcome is not None  # noqa: S101 - it was awaited
     return outcome

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,14 +16,16 @@ from lakefold.console.options import (
     verb,
 )
 from lakefold.console.output import operations_text, pages, print_columns, print_json, print_table
+from lakefold_table.author import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakefold.console.options import Point
     from lakefold.console.settings import Settings
     from lakefold_reader.format.source import Source
     from lakefold_reader.snapshot.history import HistoryRow
+    from lakefold_reader.snapshot.history_filter import HistoryFilter
 
 HEADER = (
     "version",
@@ -34,10 +37,45 @@ HEADER = (
     "rows",
     "files",
     "commit latency",
+    "author",
     "properties",
 )
-"""The columns; the last one only if there are properties."""
-SHORTENED = ("operation", "positions", "app/batches", "properties")
+"""The columns; those of `_OPTIONAL` only if a line has any."""
+SHORTENED = ("operation", "positions", "app/batches", "author", "properties")
+_OPTIONAL = ("author", "properties")
+Result = TypeVar("Result")
+
+
+def filter_options(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb the options that choose versions of a history, which it gets as `chosen`."""
+
+    @click.option("-n", "--number", type=click.IntRange(min=1), help="List at most this many versions.")
+    @click.option("--app", metavar="APP_ID", help="List versions with batches of this app.")
+    @click.option("--operation", metavar="NAME", help="List versions that did this, e.g. delete or rewrite.")
+    @click.option("--since", metavar="TIME", help="List versions from this time on: ISO 8601.")
+    @click.option(
+        "--row",
+        metavar="COLUMN=VALUE[,...]",
+        help="List versions that inserted, changed or deleted a row with these values.",
+    )
+    @wraps(function)
+    def call(
+        *args: object,
+        number: int | None,
+        app: str | None,
+        operation: str | None,
+        since: str | None,
+        row: str | None,
+        **rest: object,
+    ) -> Result:
+        from lakefold_reader.snapshot.history_filter import HistoryFilter, row_of
+        from lakefold_reader.versions.times import micros_of, time_of
+
+        begin = None if since is None else time_of(micros_of(since))
+        chosen = HistoryFilter(app, operation, begin, {} if row is None else row_of(row), number)
+        return function(*args, chosen=chosen, **rest)
+
+    return call
 
 
 @verb(
@@ -45,6 +83,9 @@ SHORTENED = ("operation", "positions", "app/batches", "properties")
     "lakefold log /data/flights --from 10 --to 20",
     "lakefold log /data/flights --branch audit",
     "lakefold log /data/flights --as-of 2026-05-01T12:00:00Z",
+    "lakefold log /data/flights -n 20 --app loader --since 2026-05-01T12:00:00Z",
+    "lakefold log /data/flights --operation delete",
+    "lakefold log /data/flights --row flight=LH42,day=2026-05-01",
     "lakefold log /data/flights --json | jq .rows_in",
 )
 @click.argument("table")
@@ -54,8 +95,9 @@ SHORTENED = ("operation", "positions", "app/batches", "properties")
 @click.option("--to", "last", type=click.IntRange(min=0), help="The newest version to list.")
 @click.option("--tag", help="List versions up to the one that this tag names, on its branch.")
 @point_options("List versions up to the one that")
+@filter_options
 @json_option
-def command(
+def command(  # noqa: PLR0913 - its options
     settings: Settings,
     table: str,
     *,
@@ -64,22 +106,27 @@ def command(
     last: int | None,
     tag: str | None,
     point: Point,
+    chosen: HistoryFilter,
     as_json: bool,
 ) -> None:
     """List the versions of TABLE, newest first; --from and --to are included.
 
     Each line shows the operation, the positions in the log that were folded into the version, the batches of
     each app, the rows and files that were added (+) and removed (-), the seconds from the log time of the
-    last entry until the version was visible, and the properties that its writer had it record, if it has any
-    (of Delta tables, userMetadata). A row that an update replaced counts as removed and added, a row that a
-    compaction moved as neither. A version of another client has no positions. A dash is shown if a number
-    can't be computed because the version before was removed. A terminal that is too narrow gets shortened
-    names and positions; --json and a pipe get them complete.
+    last entry until the version was visible, who sent the entries and why (if they say so), and the
+    properties that its writer had it record, if it has any (of Delta tables, userMetadata). A row that an
+    update replaced counts as removed and added, a row that a compaction moved as neither. A version of
+    another client has no positions. A dash is shown if a number can't be computed because the version before
+    was removed. A terminal that is too narrow gets shortened names and positions; --json and a pipe get them
+    complete.
 
     "append x12, delete x3" is a version that was made from several kinds of entries; other clients see one
     update. An insert is an update that only inserted rows. "adopted", "rebound", "detached" and "restored"
     are versions that those verbs made; "new log accepted" and "loss accepted" are versions of a committer
     that ran with --accept-new-log.
+
+    If several of --app, --operation, --since and --row are given, all of them hold. For --row the changed
+    rows of each listed version are read.
     """
     check_one_of(point, to=last, tag=tag)
     from lakefold_reader.as_json import plain_history
@@ -91,7 +138,7 @@ def command(
         of_branch, newest = find_version(
             source, last, tag=tag, as_of=point.as_of, branch=branch, at_position=point.at_position
         )
-        return of_branch, history_of(of_branch, first, newest)
+        return of_branch, chosen.chosen(of_branch, history_of(of_branch, first, newest))
 
     source, rows = in_its_format(open_source(table, settings.storage_options), versions)
     if as_json:
@@ -106,10 +153,11 @@ def print_versions(rows: Iterable[HistoryRow]) -> None:
     """Prints a line for each version, page by page."""
     for page in pages(rows):
         cells = [_cells(row) for row in page]
-        if not any(row.properties for row in page):
-            print_columns(HEADER[:-1], [each[:-1] for each in cells], shorten=SHORTENED)
-            continue
-        print_columns(HEADER, cells, shorten=SHORTENED)
+        kept = [
+            at for at, name in enumerate(HEADER) if name not in _OPTIONAL or any(row[at] for row in cells)
+        ]
+        shown = [[row[at] for at in kept] for row in cells]
+        print_columns([HEADER[at] for at in kept], shown, shorten=SHORTENED)
 
 
 def _cells(row: HistoryRow) -> tuple[object, ...]:
@@ -127,6 +175,7 @@ def _cells(row: HistoryRow) -> tuple[object, ...]:
         _added_and_removed(row.rows_in, row.rows_out),
         _added_and_removed(row.files_in, row.files_out),
         None if row.seconds_to_visible is None else f"{row.seconds_to_visible:.3f} s",
+        text_of(row.authors) or None,
         ", ".join(f"{name}={text}" for name, text in sorted(row.properties.items())) or None,
     )
 

@@ -51,6 +51,7 @@ class SinkOptions(TypedDict, total=False):
     max_unanswered: int
     max_lag: float
     commit_properties: Mapping[str, str] | None
+    commit_message: str
     merge_schema: bool
     bad_records: str | os.PathLike[str] | None
     bad_records_columns: str | Iterable[str] | None
@@ -73,7 +74,8 @@ class WriteOptions(SinkOptions, total=False):
     "skip" leaves its rows out. `on_reused_key`: "raise" fails a batch under the key of another one that was
     folded before, with other rows (in any order), other columns or another operation; "skip" leaves its rows
     out, for batches that have other values whenever they are run, e.g. the time.
-    `commit_properties`: recorded by the version that contains the batch.
+    `commit_properties`: recorded by the version that contains the batch. `commit_message`: why it is sent,
+    e.g. "rows that came late"; `lakefold.history` and `explain` show it with the author.
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and
     columns whose type is too narrow get the wider type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it

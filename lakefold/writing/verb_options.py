@@ -128,6 +128,25 @@ def merge_given(given: Mapping[str, Any]) -> Merge:
     return merge_of(UPSERTS, given.get("keys"), given.get("order_by"), clauses)
 
 
+def message_option(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb `--commit-message TEXT`, which it gets as `message`."""
+    return click.option(
+        "--commit-message",
+        "message",
+        metavar="TEXT",
+        default="",
+        callback=_message,
+        help="Why; `lakefold log` and `explain` show it.",
+    )(function)
+
+
+def _message(_: click.Context, __: click.Parameter, message: str) -> str:
+    from lakefold_log.write.authorship import check_message
+
+    check_message(message)
+    return message
+
+
 def wait_option(*, or_log: bool) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Gives a verb `--wait SECONDS`. `or_log`: 0 means that it waits for the brokers only."""
     text = "; 0 only waits until the brokers have stored the proposal" if or_log else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lakefold_reader.snapshot.history import HistoryRow
     from lakefold_reader.snapshot.snapshot import Table
     from lakefold_reader.tail.change import Change
+    from lakefold_table.author import Author
     from lakefold_table.marks.batches import AppMark
     from lakefold_table.marks.marks import Marks, Rebinding
     from lakefold_table.marks.record import Batches
@@ -172,7 +174,13 @@ def plain_history(row: HistoryRow) -> Plain:
         "seconds_to_visible": row.seconds_to_visible,
         "move": None if row.move is None else plain_move(row.move),
         "properties": dict(row.properties),
+        "authors": [plain_author(author) for author in row.authors],
     }
+
+
+def plain_author(author: Author) -> Plain:
+    """Returns who sent a proposal as JSON has it."""
+    return asdict(author)
 
 
 def plain_change(change: Change) -> Plain:
@@ -187,6 +195,7 @@ def plain_change(change: Change) -> Plain:
         "only_inserts": change.only_inserts,
         "position": None if change.position is None else plain_position(change.position),
         "cursor": str(change.cursor),
+        "authors": [plain_author(author) for author in change.authors],
     }
 
 

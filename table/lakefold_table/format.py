@@ -156,13 +156,15 @@ class CommitMetadata:
     """What the fold has a format write into the next version.
 
     `metadata` replaces every `lakefold.*` key of the table's metadata; `properties` go into the version's own
-    transaction; `uuid` identifies it; `time_us` is the version's time in microseconds since 1970.
+    transaction; `uuid` identifies it; `time_us` is the version's time in microseconds since 1970. `author`:
+    the names of those who sent its entries, empty if none is known.
     """
 
     metadata: Mapping[str, str]
     properties: Mapping[str, str]
     uuid: str
     time_us: int
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)

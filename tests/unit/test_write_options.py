@@ -472,7 +472,7 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     # Settings that are not given say so with an empty value.
     settings |= {
         name: settings[name] or None
-        for name in ("bad_records", "bad_records_columns", "format", "partition_by")
+        for name in ("bad_records", "bad_records_columns", "commit_message", "format", "partition_by")
     }
     defaults |= {name: settings[name] for name in options.keys() & settings.keys() - defaults.keys()}
     expected = {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}

@@ -15,6 +15,7 @@ from lakefold_committer.fold.branch_end import after_removal, deletion_fault, en
 from lakefold_committer.fold.keys import Keys
 from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_table.app_removal import FORGET_APP, AppRemoval
+from lakefold_table.author import Author, text_of
 from lakefold_table.branch_deletion import DELETE_BRANCH
 from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import (
@@ -388,7 +389,7 @@ class _Folding:
             marks = ended(marks, last.position, self._time(last))
         outcomes = _outcomes(group, results, table_id)
         news = [outcome for outcome in outcomes if self.is_new(outcome.position)]
-        record = self._record(news, first, last)
+        record = replace(self._record(news, first, last), author_of=_authors(new_entries, news))
         if new_entries and last.fingerprint is not None and not last.position.log.is_file:
             record = replace(record, last_digest=last.fingerprint.digest)
         commit = CommitMetadata(
@@ -399,6 +400,7 @@ class _Folding:
             },
             _version_uuid(table_id, record),
             time_us,
+            ", ".join(dict.fromkeys(author.name for author in record.author_of.values() if author.name)),
         )
         state, publication = self._draft.finish(commit)
         after = FoldedTable(base.uri, state, marks)
@@ -448,6 +450,7 @@ class _Folding:
             names.FIRST_ROW_ID: str(first_row_id),
             names.POSITIONS: _range_text(record),
             names.RECORD: encode_record(record),
+            **({names.AUTHOR: text_of(record.author_of.values())} if record.author_of else {}),
         }
 
     def _other_inputs(self, marks: Marks, partition: int) -> dict[str, str]:
@@ -529,6 +532,17 @@ def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
 
 def _outcomes(entries: Sequence[Entry], results: Sequence[Result], table_id: str) -> tuple[Outcome, ...]:
     return tuple(outcome_of(entry, result, table_id) for entry, result in zip(entries, results, strict=True))
+
+
+def _authors(entries: Iterable[Entry], outcomes: Iterable[Outcome]) -> dict[int, Author]:
+    """Returns who sent the committed ones of some entries, by offset, as far as they say it."""
+    named = {
+        each.position.offset: each.envelope.author for each in entries if each.envelope.HasField("author")
+    }
+    if not named:
+        return {}
+    committed = [each.position.offset for each in outcomes if isinstance(each.result, Committed)]
+    return {offset: Author.of(named[offset]) for offset in committed if offset in named}
 
 
 def _batches(outcomes: Iterable[Outcome]) -> tuple[Batches, ...]:

@@ -292,6 +292,12 @@ WRITE_OPTIONS: Final = (
         others=("custom_metadata",),
     ),
     Option(
+        "commitMessage",
+        WORD,
+        "why the rows are written, at most 500 characters; `log` and `explain` show it with who sent them. "
+        "Batches with messages share versions like others",
+    ),
+    Option(
         USER_METADATA,
         WORD,
         "a text that the version records, as with delta-spark: the commit property of this name",

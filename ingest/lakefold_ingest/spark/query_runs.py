@@ -42,6 +42,8 @@ QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark keeps the id of the streaming query that runs a task."""
 RUN_ID = "spark.jobGroup.id"
 """The local property in which Spark keeps the run id: the jobs of a streaming query are a group."""
+DESCRIPTION = "spark.job.description"
+"""The local property in which Spark describes the jobs of a batch; it begins with the query's name."""
 _KEPT_SECONDS = 30 * 24 * 3600
 """A run without a batch for this time is forgotten: its next batch counts as its first."""
 _LOGGER = logging.getLogger("lakefold")

@@ -32,7 +32,7 @@ from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.file_layout import FileLayout, kept, laid_out
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
-from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch
+from lakefold_ingest.spark.query_runs import DESCRIPTION, QUERY_ID, RUN_ID, begin_batch
 from lakefold_ingest.spark.small_batches import (
     MOST_ROWS,
     BatchSize,
@@ -128,7 +128,9 @@ class Sink:
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = context.getLocalProperty(RUN_ID) if query_id else None
         with failures_noted(self.settings.table, key.app_id):
-            sender, plan = Sender(bool(query_id), query_id=query_id), (frame.semanticHash(), self.merge)
+            name = _query_name(context.getLocalProperty(DESCRIPTION) or "") if query_id else ""
+            sender = Sender(bool(query_id), query_id=query_id, query_name=name)
+            plan = frame.semanticHash(), self.merge
             batch = begin_batch(run_id, key, self.settings, sender, plan=plan)
             check_executors(frame.sparkSession, self.settings, merges=self.merge is not None)
             with self._operation(frame, key) as operation:
@@ -239,6 +241,15 @@ def _context_of(frame: DataFrame) -> SparkContext:
             where="foreachBatch",
             hint='use writeStream.format("lakefold") or write.format("lakefold")',
         ) from error
+
+
+def _query_name(description: str) -> str:
+    """Returns the name of the streaming query whose batch has this description, empty if it has no name.
+
+    Spark describes the jobs of a batch in lines: the name, which may be empty, and `id = ...` after it.
+    """
+    name, separator, _ = description.partition("\nid = ")
+    return name.strip() if separator else ""
 
 
 def _checked_app_id(query_id: str) -> str:

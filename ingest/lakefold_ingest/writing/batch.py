@@ -388,7 +388,7 @@ class StartedBatch:
         """Sends the envelope, and waits until the log has it if the outcome isn't awaited."""
         client = _client(self._settings)
         client.check_binding(view.bound, view.uri)
-        options = self._settings.storage_options
+        self._sender.sign(envelope, self._settings.commit_message)
         self._before_send()
         if self._settings.wait == "log":
             begun = time.perf_counter()
@@ -398,7 +398,7 @@ class StartedBatch:
                 self._settings.timeout_s,
                 may_repeat=self._sender.may_repeat,
                 headers=self._sender.headers,
-                storage_options=options,
+                storage_options=self._settings.storage_options,
             )
             self._send_s += time.perf_counter() - begun
             figures = self._figures(envelope)
@@ -409,7 +409,7 @@ class StartedBatch:
                 view.partition,
                 self._settings.timeout_s,
                 headers=(*self._sender.headers, *turn),
-                storage_options=options,
+                storage_options=self._settings.storage_options,
             )
 
     def _figures(self, envelope: Envelope) -> BatchFigures:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_log.read.consumer import Headers, Message
+    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.position import LogId
 
 QUERY: Final = "lakefold-query"
@@ -34,17 +35,25 @@ class Sender:
 
     `in_order`: its app sends batches by ascending ids and repeats only the last one, as a streaming query
     does. `may_repeat`: the batch may have been sent before. `query_id`: that of the streaming query, "" if
-    none sends it.
+    none sends it; `query_name`: its name, "" if it has none.
     """
 
     in_order: bool = False
     may_repeat: bool = True
     query_id: str = ""
+    query_name: str = ""
 
     @property
     def headers(self) -> Headers:
         """Those of the messages that it sends."""
         return ((QUERY, self.query_id.encode()),) if self.query_id else ()
+
+    def sign(self, envelope: Envelope, message: str) -> None:
+        """Has a proposal name the query that sends it and why (`message`), as far as that is known."""
+        if message:
+            envelope.author.message = message
+        if self.query_id:
+            envelope.author.query = self.query_name or self.query_id
 
 
 ANYBODY: Final = Sender()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lakefold_ingest.options.write_options import WRITE_OPTIONS
 from lakefold_ingest.view import TableSettings
+from lakefold_log.write.authorship import check_message
 from lakefold_reader.spark.option_kinds import choice
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
@@ -52,6 +53,7 @@ class WriteSettings(TableSettings):
     max_unanswered: int = 1000
     max_lag_s: float | None = None
     commit_properties: Mapping[str, str] = field(default_factory=dict)
+    commit_message: str = ""
     merge_schema: bool = False
     format: str = ""
     keeps_partitions: bool = True
@@ -81,6 +83,7 @@ class WriteSettings(TableSettings):
                 where=OptionName("bad_records_columns"),
                 hint=("name it by ", OptionName("bad_records")),
             )
+        check_message(self.commit_message)
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
         if reserved:
             raise InvalidError(

@@ -89,6 +89,13 @@ export function batches(version) {
     app.first_batch === app.last_batch ? `${app.app_id}:${app.first_batch}` : `${app.app_id}:${app.first_batch}-${app.last_batch}`);
 }
 
+/** Returns who sent a proposal and why, such as "anna@ingest-7 (load.py): late rows". */
+export function author(each) {
+  const inside = [each.program, each.query && `query ${each.query}`].filter(Boolean).join(", ");
+  const who = each.name && inside ? `${each.name} (${inside})` : each.name || inside;
+  return who && each.message ? `${who}: ${each.message}` : who || each.message;
+}
+
 /** Returns the range of offsets of a version, or a dash. */
 export function positions(version) {
   const at = version.positions;

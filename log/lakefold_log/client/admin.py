@@ -102,12 +102,14 @@ _LISTEN_S = 0.1
 class KafkaConfig:
     """The addresses of the brokers, and the user's own librdkafka options, which are passed on unchanged.
 
-    `options` may hold secrets and is left out of the repr. Raises `InvalidError` if they set an option that
+    `options` may hold secrets and is left out of the repr. `author`: who proposals say has sent them, as
+    `lakefold_log.write.authorship` takes it. Raises `InvalidError` if they set an option that
     this package fixes or only Java's client has, or if an address contains a login.
     """
 
     bootstrap_servers: str
     options: Mapping[str, Option] = field(default_factory=dict, repr=False, hash=False)
+    author: str = ""
 
     def __post_init__(self) -> None:
         fixed = sorted(FIXED_OPTIONS & set(self.options))

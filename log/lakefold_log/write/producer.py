@@ -30,6 +30,7 @@ from lakefold_log.client.topics import describe
 from lakefold_log.codec.claims import put_claim
 from lakefold_log.codec.envelope import encode
 from lakefold_log.codec.partitioner import home_of
+from lakefold_log.write.authorship import sign
 from lakefold_log.write.tracing import Sending, sending
 from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
@@ -84,6 +85,7 @@ class Proposer(Closing):
         self._options = self._options_of(config)
         self._limit = min(int(self._options["message.max.bytes"]), self._topic_limit())
         self._where = config.bootstrap_servers
+        self._author = config.author
         self._producer = self._new_client()
         self._client_lock = ProcessLock()
         self._has_timed_out = False
@@ -125,14 +127,15 @@ class Proposer(Closing):
 
         If it is larger than a message may be, it is first written beside the table (reached with
         `storage_options`), and a claim to it is sent. The future returns the position once all replicas have
-        it. The future and this raise `InvalidError` if the envelope is too large for any reader or the
-        table's store takes no files, `RetryError` if no broker accepted it in time (it may be in the log:
-        send the same again) or the store is unreachable, `StopError` if the topic was created again or this
-        producer can't be used any more. Only `position_of` verifies that the position is in the expected
-        topic.
+        it. The envelope gets its author (`authorship`). The future and this raise `InvalidError` if the
+        envelope is too large for any reader or the table's store takes no files, `RetryError` if no broker
+        accepted it in time (it may be in the log: send the same again) or the store is unreachable,
+        `StopError` if the topic was created again or this producer can't be used any more. Only `position_of`
+        verifies that the position is in the expected topic.
         """
         with self._guard_lock.current:
             self._guard.step()
+        sign(envelope, self._author)
         log = self.topic.log_id(self.partition_for(envelope.table, partition))
         trace = sending(self.topic.name, log.partition, envelope, tuple(headers))
         try:

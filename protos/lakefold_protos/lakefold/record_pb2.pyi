@@ -47,6 +47,8 @@ class FoldRecord(_message.Message):
     OPERATIONS_FIELD_NUMBER: _builtins.int
     OPERATION_OF_FIELD_NUMBER: _builtins.int
     LAST_DIGEST_FIELD_NUMBER: _builtins.int
+    AUTHORS_FIELD_NUMBER: _builtins.int
+    AUTHOR_OF_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The log, as in lakefold.log.v1.Position."""
     topic_id: _builtins.str
@@ -99,6 +101,14 @@ class FoldRecord(_message.Message):
 
     @_builtins.property
     def operation_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def authors(self) -> _containers.RepeatedCompositeFieldContainer[_log_pb2.Author]:
+        """Who sent the committed entries: each author once, in the order of first use; and for each entry the index of its
+        author plus 1, or 0 if it names none. Empty if no entry names an author.
+        """
+
+    @_builtins.property
+    def author_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -124,10 +134,12 @@ class FoldRecord(_message.Message):
         operations: _abc.Iterable[_builtins.str] | None = ...,
         operation_of: _abc.Iterable[_builtins.int] | None = ...,
         last_digest: _builtins.bytes = ...,
+        authors: _abc.Iterable[_log_pb2.Author] | None = ...,
+        author_of: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "operation_of", b"operation_of", "operations", b"operations", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "author_of", b"author_of", "authors", b"authors", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "operation_of", b"operation_of", "operations", b"operations", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakefold_reader.format.source import Source
+    from lakefold_table.author import Author
     from lakefold_table.format import VersionSummary
     from lakefold_table.position import LogId
 
@@ -49,7 +50,8 @@ class HistoryRow:
     that an update moved counts as removed and as added, a row that a compaction moved as neither; of a clone
     all rows are added. `seconds_to_visible`: from the log time of the last entry until the version's file was
     stored; None if the store doesn't record that. `move`: how the table was bound to its log, if this version
-    did that. `properties`: what its writer had it record, of Delta tables `userMetadata`.
+    did that. `properties`: what its writer had it record, of Delta tables `userMetadata`. `authors`: who sent
+    the entries, as far as they said it.
     """
 
     version: int
@@ -69,6 +71,7 @@ class HistoryRow:
     move: Rebinding | None = None
     format: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    authors: tuple[Author, ...] = ()
 
 
 def history_of(
@@ -156,6 +159,7 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
         refused=record.refusals,
         apps=record.apps,
         seconds_to_visible=seconds,
+        authors=tuple(dict.fromkeys(record.author_of.values())),
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakefold_reader.format.source import ChangePart, Schema, Source, VersionChange
     from lakefold_reader.versions.cursor import Cursor
+    from lakefold_table.author import Author
     from lakefold_table.format import VersionSummary
     from lakefold_table.position import Position
 
@@ -72,8 +73,8 @@ class Change:
     `version`; `timestamp` in UTC; `position` (the last log position folded into it, None for a version that
     no committer made); `operation` (Lance's name for what made it, such as `append`); `operations` (what the
     entries that share it did); `rows` (how many it inserted, None if that is known only by reading);
-    `only_inserts`; `cursor`, from which `lakefold.tail` continues after this change; `inserted()`,
-    `appended()` and `feed()`.
+    `authors` (who sent them); `only_inserts`; `cursor`, from which `lakefold.tail` continues after this
+    change; `inserted()`, `appended()` and `feed()`.
     """
 
     version: int
@@ -106,6 +107,14 @@ class Change:
         `operation` to other clients: an update.
         """
         return {} if self._record is None else self._record.operations(self.operation)
+
+    @property
+    def authors(self) -> tuple[Author, ...]:
+        """Who sent the entries that share this version, as far as they said it: each author once.
+
+        E.g. `anna@ingest-7 (load_flights.py, Lakefold 0.1.0): rows that came late`, as text.
+        """
+        return () if self._record is None else tuple(dict.fromkeys(self._record.author_of.values()))
 
     @property
     def only_inserts(self) -> bool:

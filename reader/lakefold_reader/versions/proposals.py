@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakefold_reader.format.source import Source
+    from lakefold_table.author import Author
     from lakefold_table.format import VersionSummary
     from lakefold_table.position import LogId, Position
 
@@ -69,7 +70,8 @@ class RecordingVersion:
     """The version that records a proposal. `first` and `last` are the offsets answered with it.
 
     `operation`: what the version did; `operations`: what its entries did, and how many did that. `log`: the
-    log of the entries; `last_digest`: the digest of the entry at `last` (`Record.last_digest`).
+    log of the entries; `last_digest`: the digest of the entry at `last` (`Record.last_digest`). `author_of`:
+    who sent each entry, by offset, as far as that was said.
     """
 
     version: int
@@ -84,6 +86,7 @@ class RecordingVersion:
     operations: Mapping[str, int]
     log: LogId
     last_digest: str
+    author_of: Mapping[int, Author]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,4 +320,5 @@ def _recorded_version(summary: VersionSummary, record: Record) -> RecordingVersi
         record.operations(summary.operation),
         record.log,
         record.last_digest,
+        record.author_of,
     )

@@ -585,6 +585,8 @@ class DeltaDraft:
             info["tags"] = {PRESERVED: "true" if preserved else "false"}
         if self._state is not None:
             info["readVersion"] = self._state.version
+        if commit.author:
+            info["userName"] = commit.author
         # A proposal with a text is alone in its version.
         text = proposals[0].user_metadata if proposals else None
         return info if text is None else {**info, CommitInfo.USER_METADATA: text}

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lakefold.record_pb2 import AppBatches, FoldRecord
 from lakefold_table.allocation import check_allocated
+from lakefold_table.author import Author
 from lakefold_table.entry import Committed, Outcome, Result, Tagged
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.outcome_messages import outcome_message, outcome_value
@@ -39,6 +40,8 @@ CLOCK = "lakefold.clock-us"
 OUTCOMES = "lakefold.outcomes"
 """PARTITION@OFFSET: outcomes of later versions are at or after this offset of the outcomes topic."""
 OWNER = "lakefold.owner"
+AUTHOR = "lakefold.author"
+"""Who sent the entries of the version, for people; the record says it for each entry."""
 PARENT = "lakefold.parent"
 """The uuid of the transaction of the version before this one (`lakefold_table.versions.succession`)."""
 
@@ -63,7 +66,7 @@ class Record:
     operation of each committed entry, by offset, if they differ (see `lakefold_table.format.Accepted`);
     otherwise all have the version's operation, and it is empty. `last_digest`: that of the entry at
     `last_offset` (`lakefold_table.entry.Fingerprint`), empty if no entry was folded, for a file log, and from
-    an older release.
+    an older release. `author_of`: who sent each committed entry, by offset, if that was said.
     """
 
     log: LogId
@@ -80,6 +83,7 @@ class Record:
     rules: int
     operation_of: Mapping[int, str] = field(default_factory=dict)
     last_digest: str = ""
+    author_of: Mapping[int, Author] = field(default_factory=dict)
 
     def answer(self, offset: int) -> Result | None:
         """Returns the answer to the entry at this offset, or None if this version contains none."""
@@ -138,6 +142,8 @@ def encode_record(record: Record) -> str:
             [record.operation_of[offset] for offset in offsets] if record.operation_of else []
         ),
         last_digest=bytes.fromhex(record.last_digest),
+        authors=[author.as_message() for author in dict.fromkeys(record.author_of.values())],
+        author_of=_author_indices(record.author_of, offsets),
     )
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
@@ -179,6 +185,7 @@ def _record_of(message: FoldRecord, version: int) -> Record:
         message.rules,
         _operations(message, committed),
         message.last_digest.hex(),
+        _authors(message, committed),
     )
 
 
@@ -209,6 +216,21 @@ def _operations(message: FoldRecord, offsets: Iterable[int]) -> dict[int, str]:
         return {}
     names = list(message.operations)
     return {offset: names[index] for offset, index in zip(offsets, message.operation_of, strict=True)}
+
+
+def _author_indices(author_of: Mapping[int, Author], offsets: Sequence[int]) -> list[int]:
+    if not author_of:
+        return []
+    index = {author: number for number, author in enumerate(dict.fromkeys(author_of.values()), 1)}
+    return [index[author_of[offset]] if offset in author_of else 0 for offset in offsets]
+
+
+def _authors(message: FoldRecord, offsets: Iterable[int]) -> dict[int, Author]:
+    if not message.author_of:
+        return {}
+    authors = [Author.of(author) for author in message.authors]
+    named = zip(offsets, message.author_of, strict=True)
+    return {offset: authors[index - 1] for offset, index in named if index}
 
 
 def _differences(first: int, offsets: Sequence[int]) -> list[int]:
