@@ -25,6 +25,8 @@ from botocore import UNSIGNED
 from botocore import exceptions as aws
 from botocore.config import Config
 from botocore.loaders import Loader, create_loader
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.own_process import ProcessLock
@@ -83,7 +85,13 @@ _AWAY: Final = (
     aws.FlexibleChecksumError,
     aws.CredentialRetrievalError,
     aws.MetadataRetrievalError,
+    # boto3 reads the body of a refused GET outside of what translates errors of its connections.
+    HTTPError,
+    # The answer is no answer of S3, e.g. the page of a proxy.
+    ResponseParserError,
 )
+CLIENT_ERRORS: Final = (aws.BotoCoreError, aws.ClientError, HTTPError, ResponseParserError, ValueError)
+"""What boto3 raises if a request has failed."""
 NEVER_SENT: Final = (
     aws.EndpointConnectionError,
     aws.ConnectTimeoutError,
@@ -176,13 +184,24 @@ def _client(service: str, options: AwsOptions, endpoint: str, attempts: int, sty
             region_name=options.region or None,
             profile_name=options.profile or None,
         )
-        return session.client(
+        client = session.client(
             service,  # type: ignore[call-overload]
             endpoint_url=endpoint or None,
             region_name=session.region_name or region,
             verify=None if options.verify_certificates else False,
             config=config,
         )
+        client.meta.events.register("before-call.s3.HeadBucket", _not_redirected)
+        return client
+
+
+def _not_redirected(params: dict[str, Any], **_: object) -> None:
+    """Has boto3 not ask for the bucket's region because of an answer to that very question.
+
+    A request that is redirected is sent again to the region that a request for the bucket names. If that one
+    is redirected without a region, as by a proxy, boto3 would ask without an end.
+    """
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _without_bucket(endpoint: str, bucket: str) -> str:
@@ -196,7 +215,7 @@ def translated_errors(where: str) -> Iterator[None]:
     """Raises boto3's errors as the error class that says what to do, with `where` as its location."""
     try:
         yield
-    except (aws.BotoCoreError, aws.ClientError, ValueError) as error:
+    except CLIENT_ERRORS as error:
         raise failure(error, where) from error
 
 
@@ -232,6 +251,11 @@ def _of_answer(error: aws.ClientError, where: str) -> LakefoldError:
         return RetryError(message, where=where, hint="the store is busy or has a fault: try again")
     if code in _CHOOSE:
         return LocationError(message, where=where, hint=_CHOOSE[code])
+    target = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("location")
+    if 300 <= status < 400 and target:  # noqa: PLR2004 - redirections
+        message = f"the store redirects requests to {target} ({code or status})"
+        hint = "if that is the store, set its address as the endpoint, or else aws_region"
+        return InvalidError(message, where=where, hint=hint)
     names = {"301": "PermanentRedirect", "403": "AccessDenied"}
     hint = _TO_FIX.get(names.get(code, code), "check the storage options, and what the server supports")
     return InvalidError(message, where=where, hint=hint)

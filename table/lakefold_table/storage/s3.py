@@ -18,9 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from botocore import exceptions as aws
+from urllib3.exceptions import HTTPError
 
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.aws import (
+    CLIENT_ERRORS,
     NEVER_SENT,
     aws_options,
     failure,
@@ -132,7 +134,8 @@ class S3Storage(RemoteStorage):
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: the time of the object's last modification, in whole seconds."""
         try:
-            return int(self._head(path)["LastModified"].timestamp()) * 1_000_000
+            modified = self._head(path).get("LastModified")
+            return None if modified is None else int(modified.timestamp()) * 1_000_000
         except FileNotFoundError:
             return None
 
@@ -334,6 +337,7 @@ BROKEN_OFF: Final = (
     aws.IncompleteReadError,
     aws.ReadTimeoutError,
     aws.FlexibleChecksumError,
+    HTTPError,
 )
 """Errors of a body that ends too early."""
 
@@ -349,7 +353,7 @@ def conditional_put(where: str, put: Callable[[], object]) -> Put:
         put()
     except NEVER_SENT as error:
         raise failure(error, where) from error
-    except (aws.ClientError, aws.BotoCoreError, ValueError) as error:
+    except CLIENT_ERRORS as error:
         if isinstance(error, aws.ClientError) and status_of(error) == _TAKEN:
             return Put.EXISTS
         refusal = failure(error, where)
