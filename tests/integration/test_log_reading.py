@@ -16,8 +16,8 @@ from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.read import consumer
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.repeating_reader import RepeatingReader
-from lakefold_table.errors import InvalidError, StopError
-from lakefold_table.position import LogId
+from lakefold_table.errors import GapError, InvalidError, StopError
+from lakefold_table.position import LogId, Position
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
 from tests.integration.raw import delete_up_to
 from tests.waiting import until
@@ -294,6 +294,26 @@ def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: Top
             until(
                 lambda: proposer.send(envelope(5)).cancelled(), "the proposer to notice", seconds=PATIENCE_S
             )
+
+
+def test_a_table_of_a_topic_made_again_is_told_from_a_producer_of_the_old_one(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    topic, old = own.topics.transactions, own.log
+    elsewhere = Position(LogId("elsewhere", old.topic_id, 0), 0, topic)
+    with own.proposer() as before:
+        make_again(own)
+        new = describe(own.admin, topic).log_id(0)
+        # The table was bound to the new topic: this producer is what is out of date.
+        with pytest.raises(GapError, match="created again"):
+            before.check_binding(Position(new, 0, topic), "t")
+        with pytest.raises(InvalidError, match="name that cluster and topic"):
+            before.check_binding(elsewhere, "t")
+    with own.proposer() as now:
+        now.check_binding(Position(new, 0, topic), "t")
+        with pytest.raises(InvalidError, match="rebind t --unanswered"):
+            now.check_binding(Position(old, 0, topic), "t")
 
 
 def test_a_topic_that_is_gone_is_noticed(bootstrap: str, topic_names: TopicNames) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import lance
 import pytest
 from lance.dataset import AutoCleanupConfig
 
 from lakefold.cli import run
+from lakefold_committer.recovery.recover_marks import recover_marks
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.consumers.consumers import Consumers
-from lakefold_reader.consumers.expire_versions import Plan, clean_up, plan
+from lakefold_reader.consumers.expire_versions import MARKS, Plan, clean_up, plan
+from lakefold_reader.consumers.kept_versions import kept_versions
 from lakefold_reader.feed import changes
 from lakefold_reader.formats import open_source
 from lakefold_reader.spark.feed import FeedStart, begin
@@ -20,8 +24,10 @@ from lakefold_reader.spark.options import Given
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.stored_table import StoredTable
 from tests.proposals import rows
 from tests.tables import START_US, Folded
 
@@ -31,13 +37,23 @@ if TYPE_CHECKING:
 NONE = timedelta(0)
 
 
+def folded_again(table: Folded) -> None:
+    """A version of a committer that changes no row."""
+    table.take_over()
+    envelope = Envelope(table=table.uri)
+    envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), table.versions.latest()
+    envelope.lance.update_config.config_updates.update_entries.add(key="k", value="v")
+    table.fold(envelope)
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """A table of versions 1 to 7, whose first rows were compacted into other files by version 7."""
+    """A table whose first rows were compacted into other files by version 7; version 8 is a committer's."""
     table = Folded(open_storage(tmp_path / "t"))
     for number in range(4):
         table.append_ids([number])
     lance.dataset(str(tmp_path / "t")).optimize.compact_files()
+    folded_again(table)
     return str(tmp_path / "t")
 
 
@@ -110,6 +126,27 @@ def test_what_a_consumer_has_not_read_stays(uri: str) -> None:
     assert existing_versions(uri) == [newest]
 
 
+def test_the_versions_that_verify_the_marks_stay_until_a_committer_makes_another(tmp_path: Path) -> None:
+    """Without them no verb could read the table's marks, since a foreign client may have changed those."""
+    table = Folded(open_storage(tmp_path / "t"))
+    uri = str(tmp_path / "t")
+    for number in range(3):
+        table.append_ids([number])
+    for number in range(2):
+        lance.write_dataset(rows([10 + number]), uri, mode="append")
+    planned = cleaned(uri)
+    assert (planned.versions, planned.kept[MARKS]) == ([1, 2, 3], 2)
+    assert existing_versions(uri) == [4, 5, 6]
+    stored = StoredTable(LanceFormat(), table.versions)
+    assert recover_marks(stored, stored.read_state(6)).marks.version == 4
+    rows_kept = kept_versions(open_source(uri), plan(open_source(uri), NONE))
+    assert [(row.reason, row.versions) for row in rows_kept] == [
+        *(("removable", 0), ("tags", 0), ("branches", 0), ("marks", 2), ("policy", 0))
+    ]
+    folded_again(table)
+    assert cleaned(uri).versions == [4, 5, 6]
+
+
 def test_a_consumer_that_has_read_nothing_keeps_all(uri: str) -> None:
     tail(uri, "earliest", consumer="new")
     planned = cleaned(uri)
@@ -141,7 +178,7 @@ def test_a_plan_whose_newest_version_another_client_has_removed_is_refused(uri: 
     source = open_source(uri)
     planned = plan(source, NONE)
     lance.write_dataset(rows([9]), uri, mode="append")
-    cleaned(uri)
+    lance.dataset(uri).cleanup_old_versions(older_than=NONE)
     with pytest.raises(VersionExpiredError, match="another client removes old versions at the same time"):
         clean_up(source, planned)
     assert sorted(lance.dataset(uri).to_table()["id"].to_pylist()) == [0, 1, 2, 3, 9]
@@ -228,7 +265,8 @@ def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
     assert [consumer.name for consumer in plan(line, NONE).held_by] == ["auditor"]
     Consumers(open_source(uri)).drop("slow")
     assert plan(open_source(uri), NONE).held_by == []
-    assert plan(open_source(uri), NONE).versions == [*range(1, newest), *range(newest + 1, newest + 4)]
+    # Version `newest` is a committer's, and verifies the marks in those that pylance has made after it.
+    assert plan(open_source(uri), NONE).versions == [*range(1, newest)]
     assert [change.version for change in tail(line.uri, consumer="auditor")] == [newest + 2, newest + 3]
     with pytest.raises(OSError, match="lakefold-consumer-auditor"):
         lance.dataset(line.uri).cleanup_old_versions(NONE)

@@ -185,5 +185,6 @@ def _unverifiable(version: int, uri: str) -> StopError:
         f"version {version} is gone, so the table's marks can't be verified: a foreign client committed "
         "after the last version that a committer made, and that version was removed",
         where=uri,
-        hint="restore the version, or bind the table again: lakefold adopt",
+        hint="append rows to it through its log, whose committer knows what it has answered, and run this "
+        "again; or restore the version, or bind the table again: lakefold adopt",
     )

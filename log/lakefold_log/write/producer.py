@@ -97,15 +97,25 @@ class Proposer(Closing):
         start_thread(self._server)
 
     def check_binding(self, bound: Position | None, table: str) -> None:
-        """Raises `InvalidError` if the table's marks bind it to another log than this producer's topic."""
+        """Raises `InvalidError` if the table's marks bind it to another log than this producer's topic.
+
+        Raises `GapError` if this producer's topic was created again: another producer may find the table's.
+        """
         topic = self.topic
         if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (topic.cluster_id, topic.topic_id):
             return
+        hint = "name that cluster and topic, or rebind the table"
+        if (bound.log.cluster_id, bound.topic) == (topic.cluster_id, topic.name):
+            self._guard.verify()
+            hint = (
+                "the topic was created again after the table was bound to it: if the new one is right, run "
+                f"`lakefold rebind {table} --unanswered` (docs/operations/runbooks.md, Gap)"
+            )
         raise InvalidError(
             f"the table is bound to topic {bound.topic} ({bound.log.topic_id}) of cluster "
             f"{bound.log.cluster_id}, not to {topic.name} ({topic.topic_id}) of {topic.cluster_id}",
             where=table,
-            hint="name that cluster and topic, or rebind the table",
+            hint=hint,
         )
 
     def partition_for(self, table: str, bound: int | None = None) -> int:

@@ -28,7 +28,8 @@ class MaintenanceMetrics:
         self.versions = self._gauge("versions", "Versions that exist")
         self.kept = self._gauge(
             "kept_versions",
-            "Versions that stay, by reason: policy (too young, or among the newest), consumers, tags and "
+            "Versions that stay, by reason: policy (too young, or among the newest), consumers, marks (a "
+            "committer's last one and those of other clients after it), tags and "
             "branches, waiting proposals (entries of the log that were built on them)",
             "reason",
         )

@@ -34,6 +34,8 @@ POLICY: Final = "policy"
 """What keeps a version: its age, or that it is one of the newest."""
 CONSUMERS: Final = "consumers"
 REFS: Final = "tags and branches"
+MARKS: Final = "marks"
+"""That it is the newest version that a committer made, or one after it: they verify the table's marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,11 @@ def plan(
     """Returns the old versions of the branch that nothing needs, without the newest `keep`.
 
     A consumer needs the version it read last and all after it; a consumer that hasn't committed yet needs
-    all. A version that a branch was made from is kept, as the branch uses its files. Reads the heads of the
-    old versions. Raises as `Consumers.all`, and `InvalidError` for invalid limits, or if a version that a
-    branch was made from is gone: then it is not known which files the branch needs.
+    all. A version that a branch was made from is kept, as the branch uses its files. If other clients made
+    the newest versions, these and the last one of a committer are kept: only they show that the marks in the
+    newest one are the table's. Reads the heads of the old versions. Raises as `Consumers.all`, and
+    `InvalidError` for invalid limits, or if a version that a branch was made from is gone: then it is not
+    known which files the branch needs.
     """
     if older_than < timedelta(0) or keep < 1:
         raise InvalidError("an age can't be negative, and one version stays", hint="use --keep 1 or more")
@@ -73,13 +77,15 @@ def plan(
     begun = VersionRemovals(consumers.main).begun(consumers.branch)
     consumers_here, needed, protected = _needed(source, consumers, numbers)
     old = _old(source, numbers[:-keep], _before(now(), older_than))
-    needless = {number for number in old if number < needed and number not in protected}
+    verifying = min(_verifying(source, numbers), needed)
+    needless = {number for number in old if number < verifying and number not in protected}
     held = [consumer for consumer in consumers_here if old and consumer.version < old[-1]]
     going = [number for number in numbers[:-1] if number in begun or number in needless]
     kept = {
         POLICY: len(numbers) - len(old),
         CONSUMERS: sum(number >= needed for number in old),
-        REFS: sum(number < needed and number in protected for number in old),
+        MARKS: sum(verifying <= number < needed for number in old),
+        REFS: sum(number < verifying and number in protected for number in old),
     }
     return Plan(going, numbers[0], numbers[-1], held, kept)
 
@@ -184,6 +190,27 @@ def _needed(
     )
     protected = held | consumers.tagged() | _forked(source, consumers, numbers)
     return here, min((consumer.version for consumer in here), default=numbers[-1]), protected
+
+
+def _verifying(source: Source, numbers: Sequence[int]) -> int:
+    """Returns the newest version that a committer made, if the marks in a later one name it or an older one.
+
+    Returns the newest version if there are no such marks, or a version in between is gone.
+    """
+    newest = numbers[-1]
+    head = source.summary(newest)
+    if head is None or head.own:
+        return newest
+    marks = decode_marks(source.format.open(source, newest).state.metadata, source.uri)
+    if marks is None:
+        return newest
+    for number in range(newest - 1, marks.version - 1, -1):
+        summary = source.summary(number)
+        if summary is None or summary.begins_clone:
+            return newest
+        if summary.own:
+            return number
+    return newest
 
 
 def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:

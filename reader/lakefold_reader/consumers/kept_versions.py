@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import TAG, Consumers
-from lakefold_reader.consumers.expire_versions import CONSUMERS, POLICY, clean_up
+from lakefold_reader.consumers.expire_versions import CONSUMERS, MARKS, POLICY, clean_up
 from lakefold_reader.format.snapshots import Cleaned
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.branches import main_and_branch
@@ -65,7 +65,11 @@ def kept_versions(source: Source, planned: Plan) -> list[KeptFor]:
         refs.append(KeptFor(reason, tuple(old), len(new), *files.added(new)))
         taken |= new
     aged = [number for number in numbers[: len(numbers) - planned.kept[POLICY]] if number not in taken]
-    groups = [(REMOVABLE, (), [*planned.versions]), *_by_consumer(source, aged)]
+    behind = _by_consumer(source, aged)
+    read = [number for _, _, versions in behind for number in versions]
+    verifying = [number for number in aged if number not in {*planned.versions, *read}]
+    groups = [(REMOVABLE, (), [*planned.versions]), *behind]
+    groups += [(MARKS, (), verifying)] if verifying else []
     younger = [number for number in numbers[:-1] if number not in {*taken, *aged}]
     rows = []
     counted: list[int] = []
