@@ -12,7 +12,7 @@ ROOTS := .:protos:table:log:ingest:committer:reader:maintenance
 CORE := $(addprefix table/lakefold_table/,allocation.py app_removal.py author.py bitmaps.py branch_deletion.py branch_names.py durations.py entry.py errors.py expansion.py \
 	  format.py formats.py invariants.py layered_map.py nesting.py position.py proposal.py ref_files.py roots.py tag_proposal.py values.py version_mark.py \
 	  version_names.py wire.py versions/succession.py) \
-	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py \
+	$(wildcard table/lakefold_table/columns/*.py table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py \
 	  maintenance/lakefold_maintenance/planning/*.py)
 # Tests without a broker that take longer: they run histories, test every store, start processes, or wait.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \

@@ -15,7 +15,7 @@ from pyarrow import types
 
 from lakefold_ingest.cdc import debezium_values as values
 from lakefold_ingest.rows.fitting import is_list
-from lakefold_table.lance.schemas.arrow_types import storage_of
+from lakefold_table.columns.extension_types import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,8 @@ from lakefold_ingest.cdc.json_events import common_field
 from lakefold_ingest.rows.fitting import is_list
 from lakefold_ingest.rows.row_faults import RowFaults, find_faults
 from lakefold_ingest.rows.text_numbers import wide
+from lakefold_table.columns.extension_types import storage_of
 from lakefold_table.errors import InvalidError, OptionName
-from lakefold_table.lance.schemas.arrow_types import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

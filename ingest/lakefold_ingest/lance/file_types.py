@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyarrow import types
 
+from lakefold_table.columns.extension_types import storage_of
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.schemas.arrow_types import storage_of
 from lakefold_table.lance.schemas.data_files import V2_0, V2_2, FileVersion
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyarrow import types
 
 from lakefold_ingest.lance.file_types import each_type, needs_values, type_faults
 from lakefold_protos.lance.file_pb2 import Field
+from lakefold_table.columns.extension_types import storage_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
-from lakefold_table.lance.schemas.arrow_types import storage_of
 from lakefold_table.lance.schemas.data_files import V2_0, FileVersion, is_one_column
 from lakefold_table.lance.schemas.schema import TOP, children
 

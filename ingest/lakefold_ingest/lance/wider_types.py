@@ -21,8 +21,8 @@ from pyarrow import types
 
 from lakefold_ingest.rows.fitting import leaf_fits, plain_field
 from lakefold_protos.lance.file_pb2 import Field
+from lakefold_table.columns.extension_types import storage_of
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
-from lakefold_table.lance.schemas.arrow_types import storage_of
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from pyarrow import types
 from lakefold_ingest.rows.json_values import check_depth
 from lakefold_ingest.rows.log_values import as_in_log
 from lakefold_ingest.rows.text_lengths import limited
+from lakefold_table.columns.extension_names import BLOB_V2, EXTENSION_NAME
+from lakefold_table.columns.extension_types import complete_metadata, storage_of
 from lakefold_table.errors import InvalidError, OptionName
-from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
-from lakefold_table.lance.schemas.arrow_types import storage_of
-from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -24,9 +24,8 @@ import pyarrow.compute as pc
 
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
 from lakefold_reader.lance.pylance_runtime import check_process
+from lakefold_table.columns.extension_names import ARROW_JSON, EXTENSION_NAME
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.schemas.arrow import ARROW_JSON
-from lakefold_table.lance.schemas.schema import EXTENSION_NAME
 from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def _texts(column: pa.Array, field: pa.Field) -> Iterator[pa.Array]:
 
 def is_json(field: pa.Field) -> bool:
     """Returns whether a column itself has JSON, not only fields or items of it."""
-    return bool((field.metadata or {}).get(EXTENSION_NAME.encode()) == ARROW_JSON)
+    return bool((field.metadata or {}).get(EXTENSION_NAME.encode()) == ARROW_JSON.encode())
 
 
 def surely_refused(column: pa.Array) -> dict[int, str]:

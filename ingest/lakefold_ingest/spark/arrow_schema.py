@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow import types
 
+from lakefold_table.columns.extension_names import BLOB_MARKER
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.schemas.schema import BLOB_MARKER
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefold_table.lance.schemas.schema import BLOB_V2, children
+from lakefold_table.columns.extension_names import BLOB_V2
+from lakefold_table.lance.schemas.schema import children
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

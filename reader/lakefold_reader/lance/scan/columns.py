@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.format.column_lists import check_list
 from lakefold_reader.lance.versions import head_of
+from lakefold_table.columns.extension_names import BLOB_MARKER, BLOB_V2, EXTENSION_NAME
 from lakefold_table.errors import DamagedError, InvalidError, OptionName
 from lakefold_table.lance.schemas.data_files import V2_0, V2_3, FileVersion, expected_file_fields, means_true
 from lakefold_table.lance.schemas.schema import (
-    BLOB_MARKER,
-    BLOB_V2,
-    EXTENSION_NAME,
     FIXED_SIZE_LIST_OF_STRUCTS,
     TOP,
     check_structure,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_table.columns.extension_names import EXTENSION_NAME
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.creation import primary_key_fault
@@ -19,7 +20,7 @@ from lakefold_table.lance.schemas.keys import (
     declare_keys,
     position_of,
 )
-from lakefold_table.lance.schemas.schema import EXTENSION_NAME, by_id
+from lakefold_table.lance.schemas.schema import by_id
 from lakefold_table.lance.validity import (
     MANAGED_BLOBS,
     config_fault,

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_protos.lance.file_pb2 import DICTIONARY, NONE, PLAIN, VAR_BINARY, Encoding, Field, Schema
+from lakefold_table.columns.extension_names import ARROW_JSON, BLOB_MARKER, BLOB_V2, EXTENSION_NAME
+from lakefold_table.columns.extension_types import complete_metadata, storage_of, with_extension_types
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.schemas.arrow_extensions import complete_metadata, with_extension_types
-from lakefold_table.lance.schemas.arrow_types import leaf_name, leaf_type, list_size, storage_of
+from lakefold_table.lance.schemas.arrow_types import leaf_name, leaf_type, list_size
 from lakefold_table.lance.schemas.data_files import V2_2, FileVersion
 from lakefold_table.lance.schemas.keys import check_primary_key, declare_keys
 from lakefold_table.lance.schemas.schema import (
-    BLOB_MARKER,
-    BLOB_V2,
-    EXTENSION_NAME,
     RESERVED_NAMES,
     TOP,
     check_structure,
@@ -37,7 +35,6 @@ BLOB_STORAGE = pa.struct(
 )
 BLOB_WITHOUT_RANGE = pa.struct({"data": pa.large_binary(), "uri": pa.utf8()})
 """The type that pylance gives to a column with the older blob marker."""
-ARROW_JSON = b"arrow.json"
 LANCE_JSON = b"lance.json"
 
 
@@ -141,7 +138,7 @@ def _blob_kind(kind: pa.DataType, metadata: dict[str, bytes], path: str, version
 
 def _is_json(kind: pa.DataType, metadata: Mapping[str, bytes], path: str) -> bool:
     extension = metadata.get(EXTENSION_NAME)
-    if extension == ARROW_JSON:
+    if extension == ARROW_JSON.encode():
         if kind not in (pa.utf8(), pa.large_utf8()):
             hint = "cast it to a string"
             raise InvalidError(f"Lance can't store JSON in a column of type {kind}", where=path, hint=hint)
@@ -183,7 +180,7 @@ def _arrow_field(field: Field, below: Mapping[int, Sequence[Field]], names: Mapp
     inner = [_arrow_field(child, below, names) for child in below.get(field.id, ())]
     metadata = dict(field.metadata)
     if field.logical_type == "json":
-        metadata[EXTENSION_NAME] = ARROW_JSON
+        metadata[EXTENSION_NAME] = ARROW_JSON.encode()
     try:
         kind = _arrow_type(field.logical_type, inner, names[field.id])
         return pa.field(field.name, kind, nullable=field.nullable, metadata=metadata or None)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lakefold_table.columns.extension_names import EXTENSION_NAME
+from lakefold_table.columns.extension_types import complete_metadata, storage_of
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
-from lakefold_table.lance.schemas.schema import EXTENSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,11 +55,6 @@ NAMES: dict[pa.DataType, str] = {
     pa.string_view(): "string",
     pa.binary_view(): "binary",
 }
-
-
-def storage_of(kind: pa.DataType) -> pa.DataType:
-    """Returns the storage type of an extension type, and any other type unchanged."""
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def leaf_name(kind: pa.DataType, where: str) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.columns.extension_names import BLOB_V2, EXTENSION_NAME
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
-from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME, TOP, children
+from lakefold_table.lance.schemas.schema import TOP, children
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

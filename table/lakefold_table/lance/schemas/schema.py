@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 TOP = -1
 """The parent id of a column at the top level."""
-EXTENSION_NAME = "ARROW:extension:name"
-BLOB_MARKER = "lance-encoding:blob"
-BLOB_V2 = "lance.blob.v2"
-
 LISTS = frozenset({"list", "large_list"})
 LISTS_OF_STRUCTS = frozenset({"list.struct", "large_list.struct"})
 LEAVES = frozenset(

@@ -1,4 +1,4 @@
-"""Extension types in Lance: field metadata, as between Arrow's implementations.
+"""Extension types: field metadata, as between Arrow's implementations, in Lance's schemas too.
 
 pyarrow hides this metadata behind its own type objects, and some of these don't give access to it. Arrow's C
 data interface shows all metadata of every field, and pyarrow turns metadata back into registered extension
@@ -50,6 +50,11 @@ def _decoded(address: int) -> dict[bytes, bytes]:
         texts.append(ctypes.string_at(offset + 4, length))
         offset += 4 + length
     return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def storage_of(kind: pa.DataType) -> pa.DataType:
+    """Returns the storage type of an extension type, and any other type unchanged."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def with_extension_types(schema: pa.Schema) -> pa.Schema:
