@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from lakefold.spark import sink
-from lakefold_ingest.lance.pylance_release import pylance_release
 from lakefold_ingest.merge import conditions
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import WriteUse
@@ -28,6 +27,7 @@ from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_maintenance.delta import unnamed_files
 from lakefold_maintenance.lance import names as lance_names
+from lakefold_reader.pylance.release import pylance_release
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage.local import LocalStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakefold_reader.lance.scan.scan_errors import meaning, translated_errors
+from lakefold_reader.pylance.errors import meaning, translated_errors
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 
 LANCE = "/ci/lance/rust"

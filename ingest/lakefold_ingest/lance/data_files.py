@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.lance.file_types import check_types
-from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.json_values import json_error
 from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-from lakefold_reader.lance.pylance_runtime import check_process
-from lakefold_reader.lance.scan.scan_errors import PANIC, check_interrupt, meaning, words_of
+from lakefold_reader.pylance.errors import PANIC, check_interrupt, meaning, words_of
+from lakefold_reader.pylance.process import check_process
+from lakefold_reader.pylance.release import UNKNOWN, check_pylance
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.lance.schemas.data_files import file_version

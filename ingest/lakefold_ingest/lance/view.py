@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 from lakefold_ingest.lance.data_files import FragmentTarget
 from lakefold_ingest.lance.file_types import needs_values
 from lakefold_ingest.lance.proposals import append, nothing
-from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_order import check_order
 from lakefold_ingest.view import TableSettings, View, not_in_format
+from lakefold_reader.pylance.release import UNKNOWN, pylance_release
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.isolation import ISOLATION
 from lakefold_table.lance.proposal import APPEND, content_text

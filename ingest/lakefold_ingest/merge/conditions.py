@@ -22,9 +22,9 @@ import pyarrow as pa
 from lakefold_ingest.rows.row_faults import python_rows
 from lakefold_ingest.rows.task_files import MisfitRowsError
 from lakefold_ingest.rows.text_lengths import parts_of
-from lakefold_reader.lance.pylance_runtime import check_process
-from lakefold_reader.lance.scan.scan_errors import translated_errors
-from lakefold_reader.lance.scan.whole_filter import whole
+from lakefold_reader.pylance.errors import translated_errors
+from lakefold_reader.pylance.process import check_process
+from lakefold_reader.pylance.whole_condition import whole
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
-from lakefold_reader.lance.pylance_runtime import check_process
+from lakefold_reader.pylance.process import check_process
 from lakefold_table.columns.extension_names import ARROW_JSON, EXTENSION_NAME
 from lakefold_table.errors import InvalidError
 from lakefold_table.packages import explained_imports

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
-from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.options.write_options import SPARK_NAMES, WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
@@ -31,6 +30,7 @@ from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.bad_records import check_bad_records
 from lakefold_ingest.writing.sending_query import Sender
 from lakefold_log.write.trace_export import spans_exported
+from lakefold_reader.pylance.release import UNKNOWN, pylance_release
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_reader.spark.garbage import spare_imports
 from lakefold_table.errors import InvalidError, options_named

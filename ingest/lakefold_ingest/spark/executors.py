@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
-from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
 from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_ingest.spark.arrow_schema import spark_schema_of
+from lakefold_reader.pylance.release import UNKNOWN, check_pylance, pylance_release
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.own_process import ProcessLock

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_maintenance.lance.rewriter import open_dataset
 from lakefold_reader.lance.read_errors import explained
-from lakefold_reader.lance.scan.scan_errors import translated_errors
+from lakefold_reader.pylance.errors import translated_errors
 from lakefold_reader.versions.listing import newest_of
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_maintenance.format import TableSurvey, TaskLimits
 from lakefold_maintenance.lance.survey import fragments_of
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_reader.lance.read_errors import explained
-from lakefold_reader.lance.scan.scan_errors import translated_errors
+from lakefold_reader.pylance.errors import translated_errors
+from lakefold_reader.pylance.process import check_process
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.packages import explained_imports

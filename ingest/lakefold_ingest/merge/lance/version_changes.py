@@ -10,7 +10,6 @@ import pyarrow as pa
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
 from lakefold_ingest.lance.proposals import begin_envelope
-from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
 from lakefold_ingest.merge.key_hashes import key_hashes
 from lakefold_ingest.merge.lance.candidates import candidates
 from lakefold_ingest.merge.lance.deletions import LanceDeletions, delete_rows, delete_rows_again
@@ -31,6 +30,7 @@ from lakefold_protos.lance.transaction_pb2 import KeyExistenceFilter
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_reader.lance.scan.scan import ADDRESS
 from lakefold_reader.lance.versions import read_state
+from lakefold_reader.pylance.release import UNKNOWN, check_pylance, pylance_release
 from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.isolation import is_serializable

@@ -23,12 +23,12 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.format.snapshots import Cleaned, RowRange
-from lakefold_reader.lance.pylance_runtime import check_process
 from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema, is_blob, is_direct, sources
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
-from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
 from lakefold_reader.lance.scan.sound_indices import may_hide_rows
-from lakefold_reader.lance.scan.whole_filter import whole
+from lakefold_reader.pylance.errors import translated_batches, translated_errors
+from lakefold_reader.pylance.process import check_process
+from lakefold_reader.pylance.whole_condition import whole
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.new_threads import check_room
