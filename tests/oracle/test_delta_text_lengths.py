@@ -28,7 +28,8 @@ from lakefold_ingest.rows.text_lengths import limited_field
 from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_reader.delta import data_files
-from lakefold_table.delta.table_features.text_types import KEY, text_type
+from lakefold_table.columns.text_types import text_type
+from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.entry import Rejected
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical

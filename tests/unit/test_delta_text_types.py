@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_table.columns.text_types import TextType, in_full, text_type
 from lakefold_table.delta.actions.file_actions import AddFile
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.predicates.file_values import FileValues
 from lakefold_table.delta.predicates.matching import FileFilter
-from lakefold_table.delta.table_features.text_types import (
-    KEY,
-    TextType,
-    in_full,
-    text_type,
-    text_types,
-)
+from lakefold_table.delta.table_features.text_types import KEY, text_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,6 +24,7 @@ from lakefold_ingest.rows.row_faults import python_rows
 from lakefold_ingest.rows.text_lengths import length_of
 from lakefold_reader.delta.filters.nodes import OPERATORS
 from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in
+from lakefold_table.columns.text_types import in_full
 from lakefold_table.delta.predicates.syntax import (
     Always,
     Both,
@@ -34,7 +35,6 @@ from lakefold_table.delta.predicates.syntax import (
     parse_predicate,
 )
 from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, DEFAULT, GENERATED
-from lakefold_table.delta.table_features.text_types import in_full
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lakefold_ingest.rows.text_lengths import length_of, limits_texts
-from lakefold_table.delta.predicates.conditions import (
+from lakefold_table.columns.conditions import (
     COMPARISONS,
     DOUBLE,
     CastTerm,
@@ -26,7 +26,7 @@ from lakefold_table.delta.predicates.conditions import (
     Term,
     parse_condition,
 )
-from lakefold_table.delta.table_features.text_types import TextType, in_full
+from lakefold_table.columns.text_types import TextType, in_full
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:

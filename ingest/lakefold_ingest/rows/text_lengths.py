@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lakefold_table.delta.table_features.text_types import TextType, text_type
+from lakefold_table.columns.text_types import TextType, text_type
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME
 from lakefold_table.delta.table_features.metadata_rules import MAPPING_MODE
 from lakefold_table.delta.table_features.property_values import SHOWN
 from lakefold_table.delta.table_features.simple_types import arrow_type
-from lakefold_table.delta.table_features.text_types import KEY, TextType, text_types
+from lakefold_table.delta.table_features.text_types import KEY, text_types
 from lakefold_table.errors import DamagedError, InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakefold_table.columns.text_types import TextType
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
 

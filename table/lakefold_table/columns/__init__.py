@@ -1,4 +1,4 @@
-"""What is said of columns in tables of every format: types that Arrow and Parquet know by their names alone.
+"""What is said of columns in tables of every format.
 
-Whoever writes or reads rows needs it, whichever format has the rows.
+Conditions in SQL, texts of a limited length, and types that Arrow knows by their names alone.
 """

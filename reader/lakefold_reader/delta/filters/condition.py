@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from lakefold_reader.delta.filters.nodes import CallNode, CastNode, ColumnNode, InNode, LiteralNode, Node
 from lakefold_reader.delta.filters.typed_filter import typed
+from lakefold_table.columns.conditions import CastTerm, ColumnTerm, LiteralTerm, OperatorTerm, Term
 from lakefold_table.delta.actions.table_actions import TableMetadata
-from lakefold_table.delta.predicates.conditions import CastTerm, ColumnTerm, LiteralTerm, OperatorTerm, Term
 from lakefold_table.delta.predicates.matching import FileFilter
 from lakefold_table.delta.predicates.syntax import predicate_of
 from lakefold_table.delta.table_features.text_types import KEY

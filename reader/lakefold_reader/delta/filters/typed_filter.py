@@ -24,7 +24,7 @@ from lakefold_reader.delta.filters.nodes import (
     time_literal,
 )
 from lakefold_reader.delta.schema import DeltaColumn, column_named, field_at, is_numeric
-from lakefold_table.delta.predicates.conditions import (
+from lakefold_table.columns.conditions import (
     COMPARISONS,
     CastTerm,
     ColumnTerm,
@@ -34,14 +34,14 @@ from lakefold_table.delta.predicates.conditions import (
     OperatorTerm,
     parse_condition,
 )
-from lakefold_table.delta.table_features.text_types import in_full
+from lakefold_table.columns.text_types import in_full
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_reader.delta.filters.nodes import Node
-    from lakefold_table.delta.predicates.conditions import Term
+    from lakefold_table.columns.conditions import Term
 
 MOST_TEXT: Final = 1 << 20
 _TYPES: Final = {

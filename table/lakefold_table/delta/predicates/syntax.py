@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.delta.predicates.conditions import (
+from lakefold_table.columns.conditions import (
     TIMES,
     ColumnTerm,
     ConditionError,
@@ -20,7 +20,7 @@ from lakefold_table.delta.predicates.conditions import (
 )
 
 if TYPE_CHECKING:
-    from lakefold_table.delta.predicates.conditions import Term
+    from lakefold_table.columns.conditions import Term
 
 
 @dataclass(frozen=True, slots=True)

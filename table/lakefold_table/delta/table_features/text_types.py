@@ -1,8 +1,8 @@
-"""Columns of the types `char(n)` and `varchar(n)`: texts, whose type is in the metadata of their column.
+"""Columns of the types `char(n)` and `varchar(n)`, whose type is in the metadata of the column.
 
 The schema says `string`, so the metadata have the type in Spark's words, of a column with structs, arrays or
-maps the whole type (Delta fact 8.5). A value of `char(n)` stands for itself with spaces up to n characters.
-delta-spark stores it without them and reads it with them, so files may have either.
+maps the whole type (Delta fact 8.5). delta-spark stores a value of `char(n)` without its spaces and reads it
+with them, so files may have either.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.values import value
+from lakefold_table.columns.text_types import text_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from lakefold_table.columns.text_types import TextType
 
 KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """The key in the metadata of a column that has the type."""
 MOST_DEPTH: Final = 100
 """How many types may be in each other. Each takes a call of Python."""
-MOST_CHARACTERS: Final = 1 << 20
-"""A `varchar(n)` of more characters is not understood."""
-MOST_PADDED: Final = 1 << 14
-"""A `char(n)` of more characters is not understood: each of its values would be that long in memory."""
-_LENGTH: Final = re.compile(r"(char|varchar)\(\s*([0-9]{1,10})\s*\)")
 _NAME: Final = re.compile(r"`(?:[^`]|``)+`|[^:`]+")
 _BELOW: Final = re.compile(r"[\x00-\x20]")
 _AFTER_SPACE: Final = "!"
@@ -31,28 +28,6 @@ _AFTER_SPACE: Final = "!"
 _SIMPLE: Final = re.compile(r"[A-Za-z_][\w ]*(?:\([^()<>]*\))?")
 _CONTENTS: Final = {"array": ("element",), "map": ("key", "value")}
 """What is in an array and in a map, as the paths of `text_types` name it."""
-
-
-@value()
-class TextType:
-    """A type of texts of at most `most` characters. `is_padded`: it is `char(n)`."""
-
-    most: int
-    is_padded: bool
-
-    @property
-    def name(self) -> str:
-        """The type in SQL."""
-        return f"{'char' if self.is_padded else 'varchar'}({self.most})"
-
-
-def text_type(name: str) -> TextType | None:
-    """Returns the type of this name, None if it is another one."""
-    match = _LENGTH.fullmatch(name)
-    if match is None:
-        return None
-    most, is_padded = int(match[2]), match[1] == "char"
-    return TextType(most, is_padded) if 0 < most <= (MOST_PADDED if is_padded else MOST_CHARACTERS) else None
 
 
 def text_types(name: str) -> Mapping[tuple[str, ...], TextType] | None:
@@ -77,11 +52,6 @@ def char_kind(field: Mapping[str, Any]) -> str:
 def is_char(kind: str) -> bool:
     """Returns whether a type is `char(n)`, as `char_kind` has it."""
     return kind.startswith("char(")
-
-
-def in_full(text: str, length: int) -> str:
-    """Returns a text as a value of `char(length)`: with spaces up to the length, and none after."""
-    return text.rstrip(" ").ljust(length)
 
 
 def shortest(text: str) -> str:
