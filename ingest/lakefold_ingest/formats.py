@@ -13,6 +13,8 @@ from lakefold_reader.format.source import Source
 from lakefold_reader.formats import LATER, open_source
 from lakefold_table.delta.table_features.table_properties import PREFIX, checked_properties
 from lakefold_table.errors import NotATableError
+from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
+from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +29,8 @@ DEFAULT: Final = "lance"
 
 PROPERTY_PREFIX: Final = PREFIX
 """What the names of properties begin with that a format gives its tables. Only Delta does."""
+FILE_VERSIONS, DEFAULT_FILE_VERSION = KNOWN_VERSIONS, DEFAULT_STORAGE_VERSION
+"""The versions that data files of a new table may have (`data_storage_version`). Only Lance has several."""
 
 # The tables that this process writes, by URI and storage options: their source and the newest version read.
 _seen: dict[tuple[object, ...], tuple[Source, View]] = {}

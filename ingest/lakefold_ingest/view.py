@@ -206,9 +206,15 @@ class Evolution(Protocol):
 
 
 class WriterFormat(Protocol):
-    """A table format as a writer needs it."""
+    """A table format as a writer needs it.
+
+    `needs_pylance`: it writes the format's data files. `unnamed_ending`: how the names of files end that a
+    cleanup removes from the folder of data files if no version names them.
+    """
 
     name: str
+    needs_pylance: bool
+    unnamed_ending: str
 
     def view(self, source: Source, version: int, before: View | None) -> View:
         """Returns a version that exists. `before`: an older version of the table that was read, or None.

@@ -63,6 +63,8 @@ class DeltaWriting:
     """See `WriterFormat`."""
 
     name = NAME
+    needs_pylance = False
+    unnamed_ending = ".bin"
 
     def view(self, source: Source, version: int, before: View | None) -> DeltaView:
         """See `WriterFormat.view`."""

@@ -37,6 +37,8 @@ class LanceWriting:
     """See `WriterFormat`."""
 
     name = LanceView.format
+    needs_pylance = True
+    unnamed_ending = ".lance"
 
     def view(self, source: Source, version: int, before: View | None) -> LanceView:
         """See `WriterFormat.view`."""

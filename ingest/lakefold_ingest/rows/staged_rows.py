@@ -4,9 +4,9 @@ Spark doesn't let the writer of a Python data source partition its rows by their
 its rows into buckets by the numbers of their keys, and the driver merges the rows of some buckets at a time.
 It holds as many rows as a part has, however large the batch is.
 
-A file of staged rows is in the table's folder of data files, under a name that is unique by chance, as that
-of a data file. No proposal ever names it. The driver removes it when the batch is done, and if a process was
-killed, `lakefold maintain` does, as it removes data files that nothing names.
+A file of staged rows has a name that is unique by chance, as that of a data file. No proposal ever names it.
+The driver removes it when the batch is done, and if a process was killed, `lakefold maintain` does, as it
+removes data files that nothing names.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from lakefold_ingest.rows.divided_rows import OLD_ROW, undivided
 from lakefold_ingest.rows.fitting import with_types
-from lakefold_ingest.rows.unused_files import remove_files
+from lakefold_ingest.rows.unused_files import remove_files, unnamed_path
 from lakefold_table.errors import DamagedError, InvalidError, Text
-from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -241,7 +240,7 @@ def inline_bytes(task: int) -> int:
 
 def staged_path() -> str:
     """Returns the path of a new file of staged rows, below the table's root."""
-    return data_path(f"{uuid.uuid4().hex}_staged.lance")
+    return unnamed_path(f"{uuid.uuid4().hex}_staged.lance")
 
 
 def buckets_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,13 +19,11 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from lakefold_ingest.formats import read_view
-from lakefold_ingest.lance.view import LanceView
-from lakefold_ingest.rows.unused_files import remove_files
+from lakefold_ingest.formats import DEFAULT, FORMATS, read_view
+from lakefold_ingest.rows.unused_files import remove_files, unnamed_path
 from lakefold_ingest.spark.arrow_schema import spark_schema_of
 from lakefold_reader.pylance.release import UNKNOWN, check_pylance, pylance_release
 from lakefold_table.errors import InvalidError, LakefoldError
-from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.own_process import ProcessLock
 from lakefold_table.storage import open_storage
 
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
 
 MOST_TASKS: Final = 32
@@ -73,7 +70,7 @@ Asking the JVM for its id would cost each batch two calls.
 def check_executors(spark: SparkSession, settings: WriteSettings, *, merges: bool) -> None:
     """Raises `InvalidError` if executors lack lakefold or pylance, have another pylance, or lack the store.
 
-    Appends to a Delta table need no pylance; `merges`: the rows are merged, and pylance evaluates conditions.
+    Appends to some formats need no pylance; `merges`: the rows are merged, and pylance evaluates conditions.
     Checks once for each application of Spark and table, also if several queries begin at once. The store is
     checked as soon as the table exists. Raises as `read_view` and the table's store do if the driver itself
     lacks access.
@@ -91,13 +88,13 @@ def check_executors(spark: SparkSession, settings: WriteSettings, *, merges: boo
 def _check_with_store(spark: SparkSession, settings: WriteSettings, *, merges: bool) -> bool:
     """Returns whether the table exists: then its store was checked as well. Raises as `check_executors`."""
     view = read_view(settings.table, settings.storage_options)
-    is_delta = settings.format == "delta" if view is None else not isinstance(view, LanceView)
-    pylance = None if is_delta and not merges else pylance_release() or UNKNOWN
+    table_format = FORMATS[(settings.format or DEFAULT) if view is None else view.format]
+    pylance = pylance_release() or UNKNOWN if merges or table_format.needs_pylance else None
     if view is None:
         _check(spark, settings, pylance, "")
         return False
     storage = open_storage(settings.table, settings.storage_options)
-    probe = _new_probe(_ending_of(view))
+    probe = _new_probe(table_format.unnamed_ending)
     storage.put(probe, [_CONTENT])
     try:
         _check(spark, settings, pylance, probe)
@@ -109,8 +106,8 @@ def _check_with_store(spark: SparkSession, settings: WriteSettings, *, merges: b
 def own_fault(settings: WriteSettings, pylance: str) -> tuple[str, str, str] | None:
     """Returns why this process can't write a table that exists: message, location, hint. None: it can.
 
-    `pylance`: the driver's release, which a process that writes a Lance table must have. Checks once for each
-    table. Raises as the table's store does if it is busy or can't be reached.
+    `pylance`: the driver's release, which a process must have if the table's format needs pylance. Checks
+    once for each table. Raises as the table's store does if it is busy or can't be reached.
     """
     table = (settings.table, pylance, *map(str, sorted(settings.storage_options.items())))
     if table in _able:
@@ -119,9 +116,10 @@ def own_fault(settings: WriteSettings, pylance: str) -> tuple[str, str, str] | N
         view = read_view(settings.table, settings.storage_options, afresh=True)
         if view is None:
             _raise_elsewhere(f"the table {settings.table}")
-        if isinstance(view, LanceView):
+        table_format = FORMATS[view.format]
+        if table_format.needs_pylance:
             check_pylance(pylance, settings.table)
-        _put_probe(settings.table, settings.storage_options, _ending_of(view))
+        _put_probe(settings.table, settings.storage_options, table_format.unnamed_ending)
     except InvalidError as error:
         return _unable(error.message), settings.table, _HINT
     _able.add(table)
@@ -204,9 +202,4 @@ def _put_probe(table: str, storage_options: Mapping[str, str], ending: str) -> N
 
 def _new_probe(ending: str) -> str:
     """Returns the path of a new file. If it stays, a clean-up removes it because of its name."""
-    return data_path(f"{uuid.uuid4()}-probe{ending}")
-
-
-def _ending_of(view: View) -> str:
-    """Returns how files are named that a clean-up of the table removes if no version names them."""
-    return ".lance" if isinstance(view, LanceView) else ".bin"
+    return unnamed_path(f"{uuid.uuid4()}-probe{ending}")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from lakefold_ingest.formats import DEFAULT_FILE_VERSION, FILE_VERSIONS
 from lakefold_ingest.options.write_options import WRITE_OPTIONS
 from lakefold_ingest.view import TableSettings
 from lakefold_log.write.authorship import check_message
 from lakefold_reader.spark.option_kinds import choice
 from lakefold_table.errors import InvalidError, OptionName
-from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
-from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS
 from lakefold_table.marks.marks import PREFIX
 from lakefold_table.uri import is_under
 
@@ -45,7 +44,7 @@ class WriteSettings(TableSettings):
     topics: Topics
     wait: Wait = "commit"
     timeout_s: float = 60.0
-    data_storage_version: str = field(default=DEFAULT_STORAGE_VERSION, kw_only=True)
+    data_storage_version: str = field(default=DEFAULT_FILE_VERSION, kw_only=True)
     on_rolled_back: OnRolledBack = "raise"
     on_older_batch: OnOlderBatch = "raise"
     on_reused_key: OnReusedKey = "raise"
@@ -99,7 +98,7 @@ _CHOICES: Final = {
         for option in WRITE_OPTIONS
         if option.kind.choices and option.setting in WriteSettings.__dataclass_fields__
     },
-    "data_storage_version": choice(*KNOWN_VERSIONS),
+    "data_storage_version": choice(*FILE_VERSIONS),
 }
 
 
