@@ -22,7 +22,6 @@ from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
-from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
@@ -495,7 +494,7 @@ def test_delta_spark_reads_columns_that_were_added_inside_and_replaced(
     given = read_write_options({"path": str(table.path), "overwriteSchema": "true"})
     plan = plan_write(given, table.settings(), rows.schema, Key("app", 7), use=WriteUse.BATCH, overwrite=True)
     written = collect_files(plan.target, plan.with_few([plan.run(rows.to_batches())]))
-    table.put(ReplaceDelta(written, plan.columns.decode(), "", plan.metadata))
+    table.put(plan.operation.with_files(written, rows.slice(0, 0)))
     assert judge.rows(table.path) == [list(row.values()) for row in rows.to_pylist()]
     newest = table.view().version
     assert judge.rows(table.path, "many[0].a", newest - 1) == [[1], [2**40]]

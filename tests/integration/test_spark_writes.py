@@ -23,6 +23,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakefold.spark import register, sink
 from lakefold.spark_format import LakefoldFormat
 from lakefold_ingest.formats import read_view
+from lakefold_ingest.operations.append import AppendWritten
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.sink import ROWS_A_TASK
 from lakefold_ingest.spark.write_plan import WritePlan
@@ -546,7 +547,8 @@ def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch:
 
     def commit(plan: WritePlan, key: Key, _: object, sender: Sender) -> BatchReport:
         assert sender == Sender(in_order=True)
-        proposed.append((plan.read_version, key))
+        assert isinstance(plan.operation, AppendWritten)
+        proposed.append((plan.operation.read_version, key))
         return BatchReport(Committed(2))
 
     monkeypatch.setattr(WritePlan, "commit", commit)

@@ -9,7 +9,7 @@ import pytest
 
 import lakefold
 from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
-from lakefold_ingest.merge.formats import open_read_version
+from lakefold_ingest.merge.formats import merge_format
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_table.delta.actions.file_actions import RemoveFile
 from lakefold_table.delta.actions.lines import parse_actions
@@ -95,7 +95,7 @@ def scan_of(table: DeltaFolding) -> Callable[[str], list[int]]:
 
 
 def ids_of_files(table: DeltaFolding) -> dict[str, list[int]]:
-    version: Any = open_read_version(table.view(), {})
+    version: Any = merge_format(table.view()).open(table.view(), {})
     return {
         file.path: [row for batch in version.scan(["id"], [number]) for row in batch.column(0).to_pylist()]
         for number, file in enumerate(version.files)

@@ -25,11 +25,10 @@ from lakefold_ingest.merge.clauses import (
     NotMatchedBySourceUpdate,
     NotMatchedInsert,
 )
-from lakefold_ingest.merge.delta.version_changes import open_delta_version
+from lakefold_ingest.merge.delta.format import DeltaMerging, ReplaceDelta
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.keyed_parts import KeyedParts
-from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_reader.delta.data_files import DataFile
@@ -267,7 +266,7 @@ def test_rows_keep_their_ids(tmp_path: Path) -> None:
 
 def ids_of(folding: DeltaFolding) -> dict[int, int]:
     """The row id of each row, by the files' actions and the column that keeps ids."""
-    version = open_delta_version(folding.view(), {})  # type: ignore[arg-type] # it is a Delta table
+    version = DeltaMerging().open(folding.view(), {})
     ids: dict[int, int] = {}
     for file in version.files:
         rows = pq.read_table(folding.path / file.path)

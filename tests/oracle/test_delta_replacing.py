@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 import lakefold
 from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
 from lakefold_ingest.formats import FORMATS
+from lakefold_ingest.merge.delta.format import ReplaceDelta
 from lakefold_ingest.operations.delete import DeleteWhere
-from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files
@@ -55,7 +55,7 @@ def planned(table: DeltaFolding, rows: pa.Table, options: dict[str, str], **sett
 
 def operation(plan: WritePlan, rows: pa.Table) -> ReplaceDelta:
     files = collect_files(plan.target, plan.with_few([plan.run(rows.to_batches())]))
-    made = plan._operation(files, pa.table({}))
+    made = plan.operation.with_files(files, pa.table({}))
     assert isinstance(made, ReplaceDelta)
     return made
 
@@ -92,9 +92,9 @@ def test_a_table_gets_the_columns_of_the_rows(tmp_path: Path, properties: dict[s
         "b",
     ]
     # The same columns again change no metadata.
-    again = planned(table, NEW, {"overwriteSchema": "true"})
+    again = operation(planned(table, NEW, {"overwriteSchema": "true"}), NEW)
     assert again.metadata == b""
-    table.put(operation(again, NEW))
+    table.put(again)
     assert not any("metaData" in action for action in table.actions())
 
 

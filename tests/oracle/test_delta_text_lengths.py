@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakefold
 from lakefold_ingest.merge.clauses import MatchedUpdate, Merge
+from lakefold_ingest.merge.delta.format import ReplaceDelta
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
-from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
@@ -205,7 +205,7 @@ def replace_where(folding: DeltaFolding, batch: pa.Table, where: str) -> None:
     )
     sent: WritePlan = pickle.loads(pickle.dumps(plan))  # noqa: S301 - as Spark sends it to its tasks
     files = collect_files(plan.target, sent.with_few([sent.run(batch.to_batches())]))
-    assert folding.put(ReplaceDelta(files, plan.columns.decode(), where)) is not None
+    assert folding.put(sent.operation.with_files(files, batch.slice(0, 0))) is not None
 
 
 @pytest.mark.parametrize("partition_by", [(), ("c",)], ids=["a column", "a partition"])

@@ -67,7 +67,7 @@ def test_tasks_with_few_rows_share_a_file_and_the_others_write_their_own(table: 
     assert [type(task) for task in tasks] == [FewRows, TaskFiles, TaskFiles, FewRows]
     fragments = collect_files(plan.target, plan.with_few(tasks))
     assert [fragment.physical_rows for fragment in fragments] == [301, 4]
-    table.put(plan._operation(fragments, bad_rows_of([])), KEY)
+    table.put(plan.operation.with_files(fragments, bad_rows_of([])), KEY)
     assert table.rows("id") == sorted(({"id": n} for n in [1, 2, 3, 5, *range(10, 311)]), key=repr)
     last = lance.dataset(str(table.path)).get_fragments()[1]
     assert last.to_table()["id"].to_pylist() == [1, 2, 3, 5]

@@ -12,7 +12,7 @@ import pytest
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import MatchedDelete, MatchedUpdate, Merge, NotMatchedInsert
-from lakefold_ingest.merge.lance import version_changes
+from lakefold_ingest.merge.lance import format as lance_format
 from lakefold_ingest.operations.keyed_parts import KeyedParts
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_table.errors import InvalidError
@@ -101,7 +101,7 @@ def test_a_task_with_another_release_of_pylance_writes_nothing(
 ) -> None:
     """Such an executor may be added while a query runs."""
     files = set((folding.path / "data").iterdir())
-    monkeypatch.setattr(version_changes, "pylance_release", lambda: "1.2.3")
+    monkeypatch.setattr(lance_format, "pylance_release", lambda: "1.2.3")
     with pytest.raises(InvalidError, match=r"has pylance .*, but the driver has 1\.2\.3"):
         folding.build(in_tasks(people([3, 100]), Merge(("id",))))
     assert set((folding.path / "data").iterdir()) == files

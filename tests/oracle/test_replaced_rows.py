@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_ingest.operations.replace import ReplaceWhere
+from lakefold_ingest.merge.lance.format import ReplaceWhere
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.spark.given_options import read_write_options
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
-from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.errors import InvalidError, RetryError
 from tests.merging import Folding, people
 
@@ -53,7 +52,9 @@ def written(plan: WritePlan, *tasks: pa.Table) -> list[TaskFiles]:
 def replacement(folding: Folding, rows: pa.Table, where: str) -> ReplaceWhere:
     plan = plan_of(folding, rows, where)
     fragments = collect_files(plan.target, written(plan, rows))
-    return ReplaceWhere(fragments, Schema.FromString(plan.columns), where)
+    operation = plan.operation.with_files(fragments, rows.slice(0, 0))
+    assert isinstance(operation, ReplaceWhere)
+    return operation
 
 
 def ids(folding: Folding) -> list[object]:

@@ -18,7 +18,8 @@ from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.lance.new_columns import new_columns
 from lakefold_ingest.lance.proposals import begin_envelope, change_columns
 from lakefold_ingest.lance.view import lance_view
-from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
+from lakefold_ingest.merge.lance.format import OverwriteWritten
+from lakefold_ingest.operations.append import AppendWritten
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.task_files import collect_files
@@ -70,7 +71,7 @@ def written(table: Folding | DeltaFolding) -> AppendWritten:
     given = read_write_options({"path": str(table.path)})
     plan = plan_write(given, table.settings(), NEW.schema, Key("app", 7), use=WriteUse.BATCH, overwrite=False)
     files = collect_files(plan.target, plan.with_few([plan.run(NEW.to_batches())]))
-    operation = plan._operation(files, pa.table({}))
+    operation = plan.operation.with_files(files, pa.table({}))
     assert isinstance(operation, AppendWritten)
     return operation
 
@@ -201,12 +202,13 @@ def test_files_are_not_proposed_for_a_table_that_was_made_anew_since(
     overwrite = options is not None
     plan = plan_write(given, table.settings(), OLD.schema, key, use=WriteUse.BATCH, overwrite=overwrite)
     files = collect_files(plan.target, plan.with_few([plan.run(OLD.to_batches())]))
-    assert plan.table_id == table.view().carried.full_id != ""
-    operation = replace(plan, table_id="that of the table before")._operation(files, pa.table({}))
+    planned = plan.operation.with_files(files, pa.table({}))
+    assert planned.table_id == table.view().carried.full_id != ""
+    operation = replace(planned, table_id="that of the table before")
     with pytest.raises(RetryError, match="was dropped and made anew"):
         operation.build(table.view(), key, table.settings())
     assert not operation.built, "so the plan removes what is left of its files"
-    assert plan._operation(files, pa.table({})).build(table.view(), key, table.settings()) is not None
+    assert planned.build(table.view(), key, table.settings()) is not None
 
 
 CHANGED_COLUMNS: dict[str, Callable[[Folding], None]] = {

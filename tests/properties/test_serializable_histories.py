@@ -32,10 +32,11 @@ from lakefold_ingest.merge.clauses import (
     NotMatchedBySourceDelete,
     NotMatchedInsert,
 )
+from lakefold_ingest.merge.delta.format import ReplaceDelta
+from lakefold_ingest.merge.lance.format import ReplaceWhere
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
-from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource

@@ -16,8 +16,8 @@ from lakefold_ingest.formats import read_view
 from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
 from lakefold_ingest.lance.proposals import append
 from lakefold_ingest.lance.view import LanceView
-from lakefold_ingest.operations.append import AppendRows
-from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
+from lakefold_ingest.merge.lance.format import OverwriteWritten
+from lakefold_ingest.operations.append import AppendRows, AppendWritten
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.writing.settings import WriteSettings

@@ -10,7 +10,8 @@ import pytest
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.lance.view import LanceView
-from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
+from lakefold_ingest.merge.lance.format import OverwriteWritten
+from lakefold_ingest.operations.append import AppendWritten
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import TaskFiles, collect_files, decoded_files, write_task
@@ -19,7 +20,6 @@ from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
-from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
 from lakefold_table.uri import canonical
@@ -138,7 +138,8 @@ def test_an_append_names_the_version_for_which_its_files_were_written(table: Pat
     plan = plan_of(table)
     fragments = decoded_files(plan.target, [write_task(plan.target, [ROWS])])
     lance.write_dataset(pa.table({"n": [9], "s": ["y"]}), table, mode="append")
-    operation = AppendWritten(fragments, plan.target, plan.read_version)
+    operation = plan.operation.with_files(fragments, ROWS.slice(0, 0))
+    assert isinstance(operation, AppendWritten)
     envelope = operation.build(view_of(table), KEY, plan.settings)
     assert operation.built
     assert envelope is not None
@@ -149,14 +150,14 @@ def test_an_append_names_the_version_for_which_its_files_were_written(table: Pat
 
 def test_an_overwrite_keeps_the_columns_or_brings_those_of_the_rows(table: Path) -> None:
     plan = plan_of(table, overwrite=True)
-    operation = OverwriteWritten([], Schema.FromString(plan.columns), plan.keeps_schema)
-    kept = operation.build(view_of(table), KEY, plan.settings)
+    kept = plan.operation.build(view_of(table), KEY, plan.settings)
     assert kept is not None
     assert list(kept.lance.overwrite.schema) == list(view_of(table).fields)
     wider = plan_of(table, overwrite=True, overwriteSchema="true")
-    columns = Schema.FromString(wider.columns)
+    assert isinstance(wider.operation, OverwriteWritten)
+    columns = wider.operation.columns
     assert schema_to_arrow(columns.fields, columns.metadata).equals(ROWS.schema)
-    assert not wider.keeps_schema
+    assert not wider.operation.keeps_schema
     built = OverwriteWritten([], columns, keeps_schema=False).build(view_of(table), KEY, plan.settings)
     assert built is not None
     assert list(built.lance.overwrite.schema) == list(columns.fields)

@@ -1,20 +1,24 @@
-"""Appends the rows of a batch to the table."""
+"""Appends the rows of a batch to the table, or files with them that were written before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 
+from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.row_faults import bad_rows_error
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.view import BatchColumns, View
+from lakefold_ingest.writing.report import figures_of
 from lakefold_ingest.writing.reused_key import batch_content
+from lakefold_ingest.writing.written_before import WrittenBefore, check_target
 from lakefold_table.errors import InvalidError
+from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -83,6 +87,56 @@ class AppendRows(KeepsBadRows):
         target = from_source(view.target(self.schema, settings), given, settings.bad_records_columns)
         files = self.write(target)
         return view.append(key, files) if files else None
+
+
+@dataclass(slots=True)
+class AppendWritten(WrittenBefore, KeepsBadRows):
+    """An `Operation` that adds files that were written for `target`, the table at version `read_version`.
+
+    `bad_rows`: rows that the tasks left out.
+    """
+
+    target: Target
+    read_version: int
+    bad_rows: Sequence[pa.Table] = ()
+
+    def with_files(self, files: Sequence[WrittenFile], bad_rows: pa.Table) -> Self:
+        """See `WrittenBefore.with_files`."""
+        return replace(self, files=files, bad_rows=[bad_rows])
+
+    def content(self, view: View) -> str:
+        """Returns the content of the append, by what was written."""
+        return self._content_of(view.append(new_key(), self.files))
+
+    def said(self, view: View, rows: int | None = None) -> str:
+        """See `SaysContent.said`. What the bad rows were in another run is not known."""
+        if any(each.num_rows for each in self.bad_rows):
+            return ""
+        if rows is None:
+            rows = figures_of(view.append(new_key(), self.files), 0.0, 0.0, 0.0).rows
+        return batch_content("append", self.target.fitting.schema.names, rows)
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Returns the proposal that adds the files, or None if there are none.
+
+        After a refusal the files may be proposed as they are if they fit the table as it is now: if it only
+        got nullable columns, these are null in the batch's rows. Otherwise this raises `RetryError`: whether
+        the batch itself fits the table is known only if it is run again, since `target` has the old types.
+        Also raises it as `check_table`.
+        """
+        if not self.files:
+            return None
+        self.check_table(view)
+        if self.built:
+            check_target(view, self.target, settings)
+            self.read_version = view.version
+        self.built = True
+        return view.append(key, self.files, written_for=self.read_version)
+
+    @staticmethod
+    def _content_of(envelope: Envelope) -> str:
+        proposal = BUILT_IN.proposal(envelope)
+        return "" if proposal is None else proposal.content()
 
 
 def append_source(

@@ -13,7 +13,7 @@ from lakefold_ingest.cdc.debezium import needs_types, new_columns, read_debezium
 from lakefold_ingest.cdc.events import Events, by_numbers, mask, read_rows
 from lakefold_ingest.cdc.last_changes import LastChanges, last_changes
 from lakefold_ingest.cdc.moves import row_keys
-from lakefold_ingest.merge.formats import open_read_version, target_of
+from lakefold_ingest.merge.formats import merge_format
 from lakefold_ingest.merge.matching import matched_rows
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.merge.turns import keys_of, turn_of
@@ -126,7 +126,7 @@ class ApplyChanges(KeepsBadRows):
         Raises as `last_changes` and `ReadVersion` do.
         """
         check_waits(settings)
-        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        table, target = merge_format(view).opened(view, settings)
         batch, _, becomes = self.changes(table, view, keeps_bad_rows=bool(settings.bad_records))
         log_changes(key, view, becomes)
         return table.proposal(target, key, [table.write(target, batch, becomes)], self.format.keys)

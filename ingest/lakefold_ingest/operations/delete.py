@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.delta.proposals import begin_proposal
-from lakefold_ingest.delta.replacement import is_of_partitions, replaced_files
-from lakefold_ingest.delta.view import DeltaView
-from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
-from lakefold_ingest.merge.formats import open_read_version, target_of
+from lakefold_ingest.merge.formats import merge_format
 from lakefold_ingest.merge.turns import turn_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.source_columns import own_columns
-from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.conflicts.rules import ISOLATION, WRITE_SERIALIZABLE, is_serializable
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -33,8 +27,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DeleteWhere:
     """An `Operation` that deletes the rows for which `where` holds, which is SQL as the reader's filters.
-
-    Of a Delta table whole partitions are deleted without reading their rows.
 
     Rows that other writers add between the read version and this delete stay, unless the table's level is
     serializable.
@@ -66,30 +58,7 @@ class DeleteWhere:
         Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
         """
         check_waits(settings)
-        if isinstance(view, DeltaView) and is_of_partitions(view.metadata, self.where):
-            return self._of_delta(view, key, settings)
-        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
-        try:
-            addresses = table.rows_where(self.where)
-        except InvalidError as error:
-            message = f"the predicate {self.where!r} can't be evaluated: {error.message}"
-            raise InvalidError(message, where=view.uri, hint=error.hint) from error
-        return table.deletion(target, key, addresses, self.where) if addresses.size else None
-
-    def _of_delta(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:
-        """Returns the proposal that removes the files of partitions; None if the condition holds for none."""
-        source = seen_source(view.uri, settings.storage_options)
-        removed = replaced_files(view, source, self.where)
-        if not removed:
-            return None
-        envelope = begin_proposal(view.uri, key, view.version, "DELETE")
-        envelope.delta.actions = lines_of(removed)
-        envelope.delta.read_predicates.append(self.where)
-        envelope.delta.operation_parameters["predicate"] = self.where
-        if not is_serializable(view.metadata.configuration.get(ISOLATION)):
-            # Rows that are appended meanwhile stay, as for a condition on other columns.
-            envelope.delta.isolation = WRITE_SERIALIZABLE
-        return envelope
+        return merge_format(view).deletion(view, key, self.where, settings)
 
 
 def delete_keys(rows: pa.Table, keys: Sequence[str], source: tuple[str, ...] = ()) -> UpsertRows:

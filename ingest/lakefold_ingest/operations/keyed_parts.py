@@ -17,7 +17,7 @@ import numpy as np
 
 from lakefold_ingest.formats import view_at
 from lakefold_ingest.merge.batch_keys import BadKeysError
-from lakefold_ingest.merge.formats import open_read_version, target_of
+from lakefold_ingest.merge.formats import merge_format
 from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
 from lakefold_ingest.merge.turns import keys_of, turn_of
 from lakefold_ingest.operations.append import KeepsBadRows
@@ -162,7 +162,7 @@ class MergeTask:
     def _part(self, operation: KeyedOperation, buckets: range | None) -> Envelope:
         options = self.target.storage_options
         view = view_at(self.target.uri, self.version, options)
-        table = open_read_version(view, options)
+        table = merge_format(view).open(view, options)
         kinds = self.key_types
         share = None if buckets is None or kinds is None else KeyShare(kinds, buckets)
         batch, _, changes = operation.changes(table, view, share, keeps_bad_rows=self.keeps_bad_rows)
@@ -224,7 +224,7 @@ class KeyedParts(KeepsBadRows):
         check_waits(settings)
         self.check(view.schema, view.uri)
         self.bad_rows.clear()
-        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        table, target = merge_format(view).opened(view, settings)
         task = MergeTask(target, view.version, self.operation, bool(settings.bad_records))
         results, parts = list[MergedPart](), list[Envelope]()
         try:

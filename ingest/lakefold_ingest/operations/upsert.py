@@ -18,7 +18,7 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
 )
 from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, holds
-from lakefold_ingest.merge.formats import open_read_version, target_of
+from lakefold_ingest.merge.formats import merge_format
 from lakefold_ingest.merge.matching import all_rows, matched_rows
 from lakefold_ingest.merge.merge_batch import MergeBatch, merge_batch, merge_faults
 from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
@@ -96,7 +96,7 @@ class UpsertRows(KeepsBadRows):
         `BadKeysError` if rows can't be matched by their keys, and as `ReadVersion`.
         """
         check_waits(settings)
-        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        table, target = merge_format(view).opened(view, settings)
         built = self._built = self._build(table, view, target, keeps_bad_rows=bool(settings.bad_records))
         log_changes(key, view, built.changes)
         return table.proposal(target, key, [built.part], self.merge.keys)

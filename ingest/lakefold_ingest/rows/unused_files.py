@@ -1,12 +1,9 @@
-"""Files of a batch that no version is going to name: where they are, and how they are removed.
-
-Data files of a batch that was not sent are removed at once, so that they don't wait for a cleanup.
-"""
+"""Files of a batch that no version is going to name. They are removed, and don't wait for a cleanup."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakefold_table.errors import LakefoldError
 from lakefold_table.storage import open_storage
@@ -17,13 +14,11 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.target import Target, WrittenFile
 
 LOGGER = logging.getLogger("lakefold")
-FOLDER: Final = "data"
-"""The folder of other files than data files. A cleanup looks there in tables of every format."""
 
 
 def unnamed_path(name: str) -> str:
-    """Returns the path, below the table's root, of a file that no proposal ever names."""
-    return f"{FOLDER}/{name}"
+    """Returns the path of a file that no proposal ever names, where a cleanup of any format finds it."""
+    return f"data/{name}"
 
 
 def remove_unused(target: Target, files: Iterable[WrittenFile], reason: str) -> None:

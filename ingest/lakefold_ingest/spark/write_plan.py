@@ -12,22 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from lakefold_ingest.delta.data_files import ParquetTarget
-from lakefold_ingest.delta.new_table import new_table
-from lakefold_ingest.delta.replacement import check_replaceable, with_other_columns
-from lakefold_ingest.delta.schemas import new_fields, schema_text
-from lakefold_ingest.delta.view import DeltaView
-from lakefold_ingest.lance.file_types import check_types
-from lakefold_ingest.lance.view import LanceView, lance_view
-from lakefold_ingest.merge.conditions import RowCondition
-from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
-from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
-from lakefold_ingest.operations.written_files import AppendWritten, OverwriteWritten
+from lakefold_ingest.formats import DEFAULT
+from lakefold_ingest.merge.formats import FORMATS, merge_format
+from lakefold_ingest.operations.append import AppendWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.few_rows import FEW_BYTES, FewRows, FewRowsStage
-from lakefold_ingest.rows.fitting import plain_field
 from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, decoded_files, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
@@ -37,42 +26,34 @@ from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
 from lakefold_ingest.writing.sending_query import ANYBODY, Sender
-from lakefold_protos.lance.file_pb2 import Schema
-from lakefold_table.delta.actions.lines import line_of
-from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
-from lakefold_table.lance.schemas.data_files import file_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import pyarrow as pa
+
+    from lakefold_ingest.merge.conditions import RowCondition
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.spark.given_options import GivenWrite
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_table.delta.actions.table_actions import TableMetadata
+    from lakefold_ingest.writing.written_before import WrittenBefore
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """How one batch is written, decided on the driver before its tasks.
 
-    `read_version` is that for which the tasks write. `stage` takes the rows of tasks with few. `columns`:
-    those for which they replace rows of a Lance table (an encoded `Schema`), or the schema of a Delta table;
-    if `keeps_schema`, the table's own. `metadata`: the metaData action by which a Delta table gets other
-    columns, empty if it keeps its own. `condition`: that of `replaceWhere`. `table_id`: see `WrittenBefore`.
+    `stage` takes the rows of tasks with few. `operation` is to get the files of all tasks, and proposes them.
+    `condition`: that of `replaceWhere`.
     """
 
     settings: WriteSettings
-    mode: WriteMode
     target: Target
     stage: FewRowsStage
-    read_version: int
-    columns: bytes = b""
-    keeps_schema: bool = True
+    operation: WrittenBefore
     condition: RowCondition | None = None
-    metadata: bytes = b""
-    table_id: str = ""
 
     def run(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> TaskFiles | FewRows:
         """Writes the rows of the task with this number, or leaves them to `commit` if they are few."""
@@ -118,7 +99,7 @@ class WritePlan:
 
     def _propose(self, key: Key, tasks: Sequence[TaskFiles], sender: Sender) -> BatchReport:
         files = collect_files(self.target, tasks)
-        operation = self._operation(files, bad_rows_of(tasks))
+        operation = self.operation.with_files(files, bad_rows_of(tasks))
         try:
             write_s = max((task.seconds for task in tasks), default=0.0)
             report = put_batch(self.settings, key, operation, sender, write_s=write_s)
@@ -140,21 +121,6 @@ class WritePlan:
             self._remove(decoded_files(self.target, written), "a task of the batch failed")
             self.stage.remove(task for task in tasks if isinstance(task, FewRows))
 
-    def _operation(
-        self, files: Sequence[WrittenFile], bad_rows: pa.Table
-    ) -> AppendWritten | OverwriteWritten | ReplaceWhere | ReplaceDelta:
-        table_id = self.table_id
-        if self.mode is WriteMode.APPEND:
-            return AppendWritten(files, self.target, self.read_version, [bad_rows], table_id=table_id)
-        if isinstance(self.target, ParquetTarget):
-            where = "" if self.condition is None else self.condition.where
-            schema, target = self.columns.decode(), self.target
-            return ReplaceDelta(files, schema, where, self.metadata, target=target, table_id=table_id)
-        columns = Schema.FromString(self.columns)
-        if self.condition is not None:
-            return ReplaceWhere(files, columns, self.condition.where, table_id=table_id)
-        return OverwriteWritten(files, columns, self.keeps_schema, table_id=table_id)
-
     def _remove(self, files: Sequence[WrittenFile], reason: str) -> None:
         remove_unused(self.target, files, reason)
 
@@ -175,35 +141,26 @@ def plan_write(
     """
     mode = given.mode(overwrite=overwrite)
     given.check(use, mode)
-    keeps_schema = not given.value("overwriteSchema")
-    settings = replace(settings, keeps_partitions=keeps_schema)
+    settings = replace(settings, keeps_schema=not given.value("overwriteSchema"))
     rows, source = schema, settings.bad_records_columns
     schema = own_columns(rows, source)
     where = given.value("replaceWhere")
-    view = open_or_create(settings, key, lambda: schema, partial(_check_new, where, settings, key))
-    if settings.merge_schema and keeps_schema:
+    check = partial(_check_condition, where, settings.format or DEFAULT, settings.partition_by)
+    view = open_or_create(settings, key, lambda: schema, check)
+    if settings.merge_schema and settings.keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
-        check = partial(_check_condition, where, view.metadata if isinstance(view, DeltaView) else None)
+        check = partial(_check_condition, where, view.format, view.partition_columns())
         view = with_columns_of(view, BatchColumns(schema), settings, client, check)
     file_bytes = given.value("targetFileSize")
     stage = _stage(view, settings, given.value("driverRows"), file_bytes)
     if mode is WriteMode.APPEND:
         target = from_source(view.target(schema, settings), rows, source)
         target = target.with_file_bytes(file_bytes)
-        return WritePlan(settings, mode, target, stage, view.version, table_id=view.carried.full_id)
-    if isinstance(view, DeltaView):
-        plan = _plan_replacing(settings, mode, view, schema, stage, where or "", keeps_schema=keeps_schema)
-        target = plan.target.with_file_bytes(file_bytes)
-        return replace(plan, target=target, table_id=view.carried.full_id)
-    replaced = lance_view(view, "replacing rows")
-    if not keeps_schema:
-        replaced = _with_columns_of(schema, replaced)
-    metadata = {name.decode(): value for name, value in (replaced.schema.metadata or {}).items()}
-    columns = Schema(fields=replaced.fields, metadata=metadata)
-    target = replaced.target(schema, settings).with_file_bytes(file_bytes)
-    condition = None if where is None else _condition(where, replaced)
-    plan = WritePlan(settings, mode, target, stage, view.version, table_id=view.carried.full_id)
-    return replace(plan, columns=columns.SerializeToString(), keeps_schema=keeps_schema, condition=condition)
+        operation = AppendWritten((), target, view.version, table_id=view.carried.full_id)
+        return WritePlan(settings, target, stage, operation)
+    planned = merge_format(view).replacement(view, schema, settings, where)
+    target = planned.target.with_file_bytes(file_bytes)
+    return WritePlan(settings, target, stage, planned.operation, planned.condition)
 
 
 def _stage(
@@ -218,63 +175,9 @@ def _stage(
     return FewRowsStage(view.uri, settings.storage_options, most_rows, most_bytes)
 
 
-def _plan_replacing(
-    settings: WriteSettings,
-    mode: WriteMode,
-    view: DeltaView,
-    schema: pa.Schema,
-    stage: FewRowsStage,
-    where: str,
-    *,
-    keeps_schema: bool,
-) -> WritePlan:
-    """Returns how rows of a Delta table are replaced. Raises `InvalidError` if they can't be."""
-    check_replaceable(view, where)
-    condition = _condition(where, view) if where else None
-    columns, metadata = view.metadata.schema_text.encode(), b""
-    if not keeps_schema:
-        before, view = view, with_other_columns(view, schema, settings.partition_by)
-        metadata = b"" if view is before else line_of(view.metadata).encode()
-    target = view.target(schema, settings)
-    return WritePlan(settings, mode, target, stage, view.version, columns, keeps_schema, condition, metadata)
-
-
-def _check_new(where: str | None, settings: WriteSettings, key: Key, columns: pa.Schema, uri: str) -> None:
-    """Raises `InvalidError` if the condition can't be evaluated on the new table that gets these columns."""
-    metadata = new_table(settings, key, columns)[1] if settings.format == DeltaView.format else None
-    _check_condition(where, metadata, columns, uri)
-
-
-def _check_condition(where: str | None, delta: TableMetadata | None, columns: pa.Schema, _: str) -> None:
-    """Raises `InvalidError` if the condition can't be evaluated on the columns that a table will have.
-
-    `delta`: the metadata of a Delta table, perhaps without some of the columns.
-    """
-    if where is None:
-        return
-    plain = pa.schema([plain_field(column) for column in columns])
-    condition = RowCondition(where, plain, "replaceWhere")
-    if delta is not None:
-        text = schema_text(new_fields(columns))
-        condition = DeltaRowCondition(where, plain, "replaceWhere", text, delta.partition_columns)
-    condition.check()
-
-
-def _condition(where: str, view: View) -> RowCondition:
-    columns = pa.schema([plain_field(column) for column in view.schema])
-    if isinstance(view, DeltaView):
-        text, partitions = view.metadata.schema_text, view.partition_columns()
-        condition: RowCondition = DeltaRowCondition(where, columns, "replaceWhere", text, partitions)
-    else:
-        condition = RowCondition(where, columns, "replaceWhere")
-    condition.check()
-    return condition
-
-
-def _with_columns_of(schema: pa.Schema, view: LanceView) -> LanceView:
-    """Returns the view as if the table had the columns of these rows."""
-    version = file_version(view.data_storage_version)
-    check_types(schema, version)
-    columns = schema_from_arrow(schema, version)
-    shown = schema_to_arrow(columns.fields, columns.metadata)
-    return replace(view, fields=columns.fields, schema=shown)
+def _check_condition(
+    where: str | None, table_format: str, partitions: Sequence[str], columns: pa.Schema, _: str
+) -> None:
+    """Raises `InvalidError` if the condition can't be evaluated on the columns that a table will have."""
+    if where is not None:
+        FORMATS[table_format].condition(where, columns, partitions).check()

@@ -557,7 +557,7 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     if others:
         message, names = f"{view.format} tables have no such properties", ", ".join(others)
         raise InvalidError(message, where=f"{names}, {view.uri}", hint=hint)
-    columns, keeps = view.partition_columns(), settings.keeps_partitions or not view.has_properties
+    columns, keeps = view.partition_columns(), settings.keeps_schema or not view.has_properties
     if keeps and settings.partition_by and settings.partition_by != columns:
         has, given = ", ".join(columns) or "none", ", ".join(settings.partition_by)
         message = f"the table has the partition columns ({has}), not ({given})"

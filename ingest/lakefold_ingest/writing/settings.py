@@ -35,9 +35,9 @@ _MOST: Final = {"timeout_s": 2_000_000, "max_rows_per_file": 2**63 - 1, "max_byt
 class WriteSettings(TableSettings):
     """The settings of a writer. `lakefold.spark.sink` describes each.
 
-    `format`: that of the table; empty: its own, or Lance if it is created. `keeps_partitions`: the write does
-    not give the table other partition columns, so `partition_by` can only name its own. Raises `InvalidError`
-    if a value is wrong.
+    `format`: that of the table; empty: its own, or Lance if it is created. `keeps_schema`: the write does not
+    give the table the columns of its rows and other partition columns, so `partition_by` can only name its
+    own. Raises `InvalidError` if a value is wrong.
     """
 
     kafka: KafkaConfig
@@ -55,7 +55,7 @@ class WriteSettings(TableSettings):
     commit_message: str = ""
     merge_schema: bool = False
     format: str = ""
-    keeps_partitions: bool = True
+    keeps_schema: bool = True
 
     def __post_init__(self) -> None:
         for name, kind in _CHOICES.items():

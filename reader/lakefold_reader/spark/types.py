@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lakefold_table.columns.extension_names import BLOB_MARKER, EXTENSION_NAME
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
 
 MAX_DIGITS: Final = 38
 """The most digits of a decimal in Spark."""
-BLOB: Final = b"lance-encoding:blob"
-"""The metadata of an Arrow field that says that its values are blobs."""
 TRUE: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})
 """The values of such metadata that switch something on, in any case of letters."""
-EXTENSION_NAME: Final = b"ARROW:extension:name"
 LEAVE_OUT: Final = "leave the column out: .option('columns', '…') names those to read"
 NO_BYTES: Final = ("lance.blob.v2", "lance.bfloat16")
 """Types of Lance's own whose values no scan gives in a form for Spark."""
@@ -134,9 +132,9 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _spark_field(field: pa.Field, where: str) -> dict[str, Any]:
-    if (field.metadata or {}).get(BLOB, b"").lower() in TRUE:
+    if (field.metadata or {}).get(BLOB_MARKER.encode(), b"").lower() in TRUE:
         raise _has_none("a blob", where)
-    extension = (field.metadata or {}).get(EXTENSION_NAME, b"").decode()
+    extension = (field.metadata or {}).get(EXTENSION_NAME.encode(), b"").decode()
     if extension in NO_BYTES:
         raise _has_none(extension, where)
     spark_type = _spark_type(field.type, where)

@@ -1,4 +1,1 @@
-"""What is said of columns in tables of every format.
-
-Conditions in SQL, texts of a limited length, and types that Arrow knows by their names alone.
-"""
+"""What is said of columns in any format: conditions in SQL, limited texts, types that Arrow knows by name."""

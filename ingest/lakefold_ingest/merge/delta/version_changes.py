@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from lakefold_ingest.delta.proposals import MERGE, begin_proposal
 from lakefold_ingest.delta.replacement import check_removable
-from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.delta.change_files import (
     change_files,
     inserted_files,
@@ -32,7 +31,6 @@ from lakefold_ingest.merge.read_version import (
 from lakefold_ingest.merge.row_changes import FoundRows, RowChanges
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_reader.delta.versions import read_state
 from lakefold_reader.format.changes import ChangeType
 from lakefold_table.bitmaps import Bitmap, decode_treemap, encode_treemap, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile
@@ -270,12 +268,6 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
     def _by_path(self, addresses: Numbers) -> dict[str, Bitmap]:
         rows = offsets_by_number(addresses)
         return {self.files[number].path: offsets for number, offsets in rows.items()}
-
-
-def open_delta_version(view: DeltaView, storage_options: Mapping[str, str]) -> DeltaReadVersion:
-    """Opens the version of `view`. Raises `InvalidError` if rows of the table can't be found."""
-    source = seen_source(view.uri, storage_options)
-    return DeltaReadVersion(source, read_state(source, view.version)[1], view)
 
 
 def _with_ids(target: ParquetTarget, rows: RowsToWrite, name: str) -> Iterator[pa.RecordBatch]:

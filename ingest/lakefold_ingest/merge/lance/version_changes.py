@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.formats import seen_source
 from lakefold_ingest.lance.data_files import FragmentTarget, write_fragments
 from lakefold_ingest.lance.proposals import begin_envelope
 from lakefold_ingest.merge.key_hashes import key_hashes
@@ -20,22 +19,18 @@ from lakefold_ingest.merge.read_version import (
     ReadVersion,
     column_of,
     offsets_by_number,
-    stored_schema,
     united_rows,
 )
-from lakefold_ingest.rows.fitting import Fitting, has_blob_v2
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import KeyExistenceFilter
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_reader.lance.scan.scan import ADDRESS
-from lakefold_reader.lance.versions import read_state
-from lakefold_reader.pylance.release import UNKNOWN, check_pylance, pylance_release
+from lakefold_reader.pylance.release import check_pylance
 from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.isolation import is_serializable
 from lakefold_table.lance.rows.rowids import encode_row_ids
-from lakefold_table.lance.schemas.data_files import V2_0, file_version
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
@@ -50,7 +45,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.row_changes import FoundRows, RowChanges
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target
-    from lakefold_ingest.view import TableSettings
     from lakefold_protos.lakefold.log_pb2 import Reads
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.format.source import Source
@@ -194,38 +188,6 @@ class LanceReadVersion(LanceRows, ReadVersion):
         else:
             self.deleted = delete_rows(self, rows)
         return self.deleted
-
-
-def open_lance_version(view: LanceView, storage_options: Mapping[str, str]) -> LanceReadVersion:
-    """Opens the version of `view`. Raises `InvalidError` if its data files are from before version 2."""
-    if file_version(view.data_storage_version) < V2_0:
-        raise InvalidError(
-            f"rows can't be found reliably in data files of version {view.data_storage_version}, "
-            "which reads nulls of numbers as 0",
-            where=view.uri,
-            hint="copy the table into a new one, which gets newer data files",
-        )
-    source = seen_source(view.uri, storage_options)
-    return LanceReadVersion(source, read_state(source, view.version), view)
-
-
-def whole_rows(view: LanceView, settings: TableSettings) -> FragmentTarget:
-    """Returns where and how rows with all columns of the table are written.
-
-    Columns that only pylance writes are left out: in new rows they are null.
-    """
-    stored = stored_schema(view.schema)
-    schema = pa.schema([field for field in stored if not has_blob_v2(field)], stored.metadata)
-    return FragmentTarget(
-        view.uri,
-        Fitting(schema, tuple(range(len(schema)))),
-        view.field_ids(schema.names),
-        view.data_storage_version,
-        pylance_release() or UNKNOWN,
-        storage_options=settings.storage_options,
-        max_rows_per_file=settings.max_rows_per_file,
-        max_bytes_per_file=settings.max_bytes_per_file,
-    )
 
 
 def _affected(part: Envelope) -> Mapping[int, Bitmap]:

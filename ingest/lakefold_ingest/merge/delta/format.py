@@ -1,82 +1,106 @@
-"""Replaces rows by files that were written before: those of a condition, or all rows of a Delta table."""
+"""Delta as changes of rows need it: open versions, deletes of partitions, rows replaced by written files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.delta.proposals import write_proposal
-from lakefold_ingest.delta.replacement import is_of_partitions, replaced_files
+from lakefold_ingest.delta.proposals import begin_proposal, write_proposal
+from lakefold_ingest.delta.replacement import (
+    check_replaceable,
+    is_of_partitions,
+    replaced_files,
+    with_other_columns,
+)
+from lakefold_ingest.delta.schemas import new_fields, schema_text
 from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.delta.view import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
-from lakefold_ingest.lance.proposals import append, begin_envelope
-from lakefold_ingest.lance.view import lance_view
-from lakefold_ingest.merge.delta.version_changes import open_delta_version
-from lakefold_ingest.merge.lance.deletions import delete_rows
-from lakefold_ingest.merge.lance.version_changes import open_lance_version
-from lakefold_ingest.merge.read_version import offsets_by_number
-from lakefold_ingest.operations.written_files import WrittenBefore, check_columns, check_target
-from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
+from lakefold_ingest.merge.delta.version_changes import DeltaReadVersion
+from lakefold_ingest.merge.format import MergeFormat, Replacement
+from lakefold_ingest.merge.read_version import stored_schema
+from lakefold_ingest.writing.written_before import WrittenBefore, check_target
+from lakefold_reader.delta.versions import read_state
+from lakefold_table.delta.actions.lines import line_of, lines_of, parse_actions
 from lakefold_table.delta.actions.table_actions import TableMetadata
+from lakefold_table.delta.conflicts.rules import ISOLATION, WRITE_SERIALIZABLE, is_serializable
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVING
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+
+    from lakefold_ingest.delta.data_files import ParquetTarget
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.target import Target, WrittenFile
-    from lakefold_ingest.view import View
+    from lakefold_ingest.rows.target import Target
+    from lakefold_ingest.view import TableSettings, View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.file_pb2 import Schema
-    from lakefold_protos.lance.table_pb2 import DataFragment
 
 
-@dataclass(slots=True)
-class ReplaceWhere(WrittenBefore):
-    """An `Operation` that removes the rows for which `where` holds, and adds fragments.
+class DeltaMerging(MergeFormat):
+    """See `MergeFormat`."""
 
-    The fragments were written for `columns`. Rows that other writers add between the read version and this
-    proposal stay, also if `where` holds for them, unless the table's level is `serializable`.
-    """
+    name = DeltaView.format
 
-    fragments: Sequence[DataFragment]
-    columns: Schema
-    where: str
+    def open(self, view: View, storage_options: Mapping[str, str]) -> DeltaReadVersion:
+        """See `MergeFormat.open`."""
+        source = seen_source(view.uri, storage_options)
+        snapshot = read_state(source, view.version)[1]
+        return DeltaReadVersion(source, snapshot, delta_view(view, "changing rows"))
 
-    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
-        """Finds the rows, writes the deletion files of their fragments, and returns the envelope.
+    def target(self, view: View, settings: TableSettings) -> ParquetTarget:
+        """See `MergeFormat.target`."""
+        return delta_view(view, "changing rows").whole_rows(settings)
 
-        Returns None if there is nothing to remove and nothing to add. Raises `InvalidError` if `where` can't
-        be evaluated, `RetryError` if the table's columns were changed after the files were written, and as
-        `check_table` and `ReadVersion`.
-        """
-        self.check_table(view)
-        view = lance_view(view, "replacing some rows")
-        check_columns(self.columns, view)
-        table = open_lance_version(view, settings.storage_options)
-        rows = offsets_by_number(table.rows_where(self.where))
-        if not rows and not self.fragments:
+    def condition(self, where: str, columns: pa.Schema, partitions: Sequence[str]) -> DeltaRowCondition:
+        """See `MergeFormat.condition`."""
+        return _condition(where, columns, schema_text(new_fields(columns)), partitions)
+
+    def replacement(
+        self, view: View, columns: pa.Schema, settings: WriteSettings, where: str | None
+    ) -> Replacement:
+        """See `MergeFormat.replacement`."""
+        before, where = delta_view(view, "replacing rows"), where or ""
+        check_replaceable(before, where)
+        schema, condition = before.metadata.schema_text, None
+        if where:
+            condition = _condition(where, view.schema, schema, view.partition_columns())
+            condition.check()
+        after = before
+        if not settings.keeps_schema:
+            after = with_other_columns(before, columns, settings.partition_by)
+        metadata = b"" if after is before else line_of(after.metadata).encode()
+        target = after.target(columns, settings)
+        table_id = view.carried.full_id
+        operation = ReplaceDelta((), schema, where, metadata, target=target, table_id=table_id)
+        return Replacement(target, operation, condition)
+
+    def deletion(self, view: View, key: Key, where: str, settings: WriteSettings) -> Envelope | None:
+        """See `MergeFormat.deletion`. Whole partitions are deleted without reading their rows."""
+        view = delta_view(view, "changing rows")
+        if not is_of_partitions(view.metadata, where):
+            return super().deletion(view, key, where, settings)
+        removed = replaced_files(view, seen_source(view.uri, settings.storage_options), where)
+        if not removed:
             return None
-        deleted = delete_rows(table, rows)
-        self.built = True
-        if not rows and not table.is_serializable:
-            return append(view.uri, key, view.version, self.fragments)
-        envelope = begin_envelope(view.uri, key, view.version)
-        deleted.add_affected(envelope)
-        if table.is_serializable:
-            envelope.reads.any_row = True
-        if not self.fragments:
-            deleted.as_delete(envelope, self.where)
-            return envelope
-        deleted.as_update(envelope, self.fragments)
-        # All values of the new rows are new, so no index may claim to cover them.
-        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(column.id for column in view.fields)
+        envelope = begin_proposal(view.uri, key, view.version, "DELETE")
+        envelope.delta.actions = lines_of(removed)
+        envelope.delta.read_predicates.append(where)
+        envelope.delta.operation_parameters["predicate"] = where
+        if not is_serializable(view.metadata.configuration.get(ISOLATION)):
+            # Rows that are appended meanwhile stay, as for a condition on other columns.
+            envelope.delta.isolation = WRITE_SERIALIZABLE
         return envelope
+
+
+def _condition(where: str, columns: pa.Schema, schema: str, partitions: Sequence[str]) -> DeltaRowCondition:
+    return DeltaRowCondition(where, stored_schema(columns), "replaceWhere", schema, tuple(partitions))
 
 
 @dataclass(slots=True)
@@ -89,7 +113,6 @@ class ReplaceDelta(WrittenBefore):
     `target`: that for which the files were written; None: there are none.
     """
 
-    files: Sequence[WrittenFile]
     schema_text: str
     where: str = ""
     metadata: bytes = b""
@@ -138,7 +161,7 @@ class ReplaceDelta(WrittenBefore):
 
     def _by_rows(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal that deletes the rows for which the condition holds, and adds the files."""
-        table = open_delta_version(view, settings.storage_options)
+        table = DeltaMerging().open(view, settings.storage_options)
         addresses = table.rows_where(self.where)
         if not addresses.size and not self.files:
             return None
