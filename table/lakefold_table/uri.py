@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -55,6 +56,8 @@ _OTHER_WITH_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _AUTHORITY = re.compile(r"(?:[a-z0-9._-]+@)?[a-z0-9._-]+(?::[0-9]+)?")
 _LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LOOKS: Final = 20
+"""How often a path is looked at whose links are being replaced."""
 _NOT_AS_THEY_ARE = re.compile(r"[%?#\\]| \Z")
 
 
@@ -205,16 +208,24 @@ def _of_file_uri(text: str, host: str, rest: str, segments: list[str]) -> str:
     if any("\\" in segment for segment in segments):
         raise InvalidError("a backslash would be read as a slash", where=text, hint="write %5C for it")
     named = "/" + "/".join(unquote(segment) for segment in segments)
-    if os.path.realpath(named) == named:
+    if real_path(named) == named:
         return f"file:///{'/'.join(segments)}"
     return _of_path(named)
+
+
+def real_path(path: str) -> str:
+    """Returns what `os.path.realpath` does, which raises if a link is replaced while it looks at it."""
+    for _ in range(_LOOKS - 1):
+        with suppress(OSError):
+            return os.path.realpath(path)
+    return os.path.realpath(path)
 
 
 def _of_path(path: str) -> str:
     """Returns `file://` and the real path, with the characters encoded that clients don't take as is."""
     _check_characters(path)
     try:
-        real = os.path.realpath(path)
+        real = real_path(path)
     except OSError as error:
         hint = "the current folder is gone: give an absolute path"
         raise InvalidError(f"this path can't be resolved: {error.strerror}", where=path, hint=hint) from error

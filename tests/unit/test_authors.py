@@ -18,6 +18,7 @@ from lakefold.proposals.explain_proposal import explain
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_log.write import authorship
 from lakefold_log.write.authorship import check_message, sign
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_change, plain_history
@@ -147,6 +148,8 @@ def test_who_sends_a_proposal_is_the_users_choice(
     monkeypatch.setattr(sys, "argv", arguments)
     monkeypatch.setattr("getpass.getuser", lambda: "anna")
     monkeypatch.setattr("socket.gethostname", lambda: "ingest-7")
+    # The names are asked for once in a process.
+    monkeypatch.setattr(authorship, "_user_and_machine", authorship._user_and_machine.__wrapped__)
     envelope = Envelope()
     envelope.author.message = "why"
     sign(envelope, setting)

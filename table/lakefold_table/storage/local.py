@@ -33,7 +33,7 @@ from lakefold_table.storage.paths import (
     new_path,
 )
 from lakefold_table.storage.syncs import DOUBTS, Calls, Doubts, SyncCalls, WrittenOutCalls
-from lakefold_table.uri import canonical, local_path
+from lakefold_table.uri import canonical, local_path, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -396,7 +396,7 @@ class LocalStorage(Storage):
         opened.
         """
         full = self._below + path if path else self._root
-        real = os.path.realpath(full)
+        real = real_path(full)
         if not (real + "/").startswith(self._below):
             hint = "replace the link by the folder or file that it names, or choose a root above both"
             raise LocationError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
