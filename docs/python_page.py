@@ -29,7 +29,9 @@ GROUPS: Final = {
     ),
     "Read": ("open", "Table", "changes"),
     "Follow": ("tail", "Tail", "Change", "Cursor", "OutcomesTopic", "Pace", "consumers", "Consumer"),
-    "Maintain": ("compact",),
+    "Versions by names, and back to one": ("tag", "branch", "refs", "restore"),
+    "Find out": ("history", "explain"),
+    "Maintain": ("compact", "cleanup"),
     "Errors": tuple(sorted(name for name in lakefold.__all__ if name.endswith("Error"))),
 }
 """The public names of `lakefold` by what they are for."""

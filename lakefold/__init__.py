@@ -24,7 +24,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakefold.branching.functions import branch as branch
+    from lakefold.branching.functions import restore as restore
+    from lakefold.branching.functions import tag as tag
     from lakefold.maintaining.compaction import compact as compact
+    from lakefold.reading.functions import cleanup as cleanup
+    from lakefold.reading.functions import explain as explain
+    from lakefold.reading.functions import history as history
+    from lakefold.reading.functions import refs as refs
     from lakefold.writing.functions import Writer as Writer
     from lakefold.writing.functions import append as append
     from lakefold.writing.functions import apply_changes as apply_changes
@@ -71,7 +78,9 @@ if TYPE_CHECKING:
     open = open_table  # noqa: A001 - lakefold.open is the name users know
 
 _HOMES = {
+    "lakefold.branching.functions": ("branch", "restore", "tag"),
     "lakefold.maintaining.compaction": ("compact",),
+    "lakefold.reading.functions": ("cleanup", "explain", "history", "refs"),
     "lakefold_ingest.merge.batch_keys": ("BadKeysError",),
     "lakefold_ingest.merge.clauses": (
         "MatchedDelete",

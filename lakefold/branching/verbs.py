@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import click
 
-from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, newest_id, version_options
+from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, version_options
+from lakefold.branching.ref_proposals import (
+    branching,
+    check_branch,
+    check_free,
+    deleting,
+    id_of_branch,
+    main_branch,
+    restoring,
+    send_restore,
+    tagging,
+    untagging,
+)
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
 from lakefold.console.output import counted, print_json, print_line, print_table
 from lakefold.writing.verb_options import message_option, wait_option
-from lakefold_table.entry import Committed, Outcome, Rejected
-from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.entry import Committed, Outcome
 
 if TYPE_CHECKING:
     from lakefold.branching.undone_versions import UndoneVersions
     from lakefold.console.settings import Settings
-    from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_reader.format.source import Source
 
 
 @verb(
@@ -66,7 +74,7 @@ def tag(  # noqa: PLR0913 - its options
         raise click.UsageError("--delete removes the tag, whichever version it names; leave the others out")
     from lakefold.proposals.logged_proposal import send_and_wait
 
-    _check_free(name)
+    check_free(name)
     if delete:
         envelope = untagging(table, name, settings)
     else:
@@ -74,40 +82,6 @@ def tag(  # noqa: PLR0913 - its options
     outcome = send_and_wait(settings, envelope, wait, message)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
-
-
-def tagging(chosen: ChosenVersion, name: str, *, move: bool) -> Envelope:
-    """Returns the proposal that tags a version."""
-    from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
-
-    proposed = Tag(name=name, version=chosen.version, branch=chosen.branch, move=move, uuid=str(uuid4()))
-    return Envelope(table=chosen.main.uri, tag=proposed, table_id=chosen.main_id, version_mark=chosen.mark)
-
-
-def untagging(table: str, name: str, settings: Settings) -> Envelope:
-    """Returns the proposal that removes a tag. Raises `OtherFormatError` if the table's format has none."""
-    from lakefold_protos.lakefold.log_pb2 import Envelope, Tag
-
-    main = _main(table, settings)
-    removed = Tag(name=name, delete=True, uuid=str(uuid4()))
-    return Envelope(table=main.uri, tag=removed, table_id=newest_id(main))
-
-
-def _main(table: str, settings: Settings) -> Source:
-    """Returns a table's main branch. Raises `OtherFormatError` if its format has no branches."""
-    from lakefold_reader.formats import open_branch
-    from lakefold_reader.versions.branches import main_and_branch
-
-    return main_and_branch(open_branch(table, None, settings.storage_options))[0]
-
-
-def _check_free(name: str) -> None:
-    """Raises `InvalidError` for the name of a consumer's tag."""
-    from lakefold_table.ref_files import CONSUMER_TAG
-
-    if name.startswith(CONSUMER_TAG):
-        message = f"the tag {name} belongs to a named consumer"
-        raise InvalidError(message, hint="use `lakefold consumers TABLE --set` or `--drop`")
 
 
 @verb(
@@ -180,11 +154,11 @@ def _delete_branch(
     from lakefold_log.codec.envelope import json_form, outcome_message
     from lakefold_table.versions.table_address import TableAddress
 
-    main, outcome = _main(table, settings), None
+    main, outcome = main_branch(table, settings), None
     uri = main.uri
     address = TableAddress(uri, settings.storage_options)
     if not is_deleted(address, name):
-        outcome = send_and_wait(settings, deleting(uri, name, _id_of_branch(main, name)), wait, message)
+        outcome = send_and_wait(settings, deleting(uri, name, id_of_branch(main, name)), wait, message)
     is_committed = outcome is None or isinstance(outcome.result, Committed)
     if is_committed:
         remove_files(address, name, lambda removed: print_line(f"{removed:,} removed", err=True))
@@ -199,44 +173,6 @@ def _delete_branch(
         exit_if_refused(context, outcome)
 
 
-def _id_of_branch(main: Source, name: str) -> str:
-    """Returns the `Marks.full_id` of a branch, "" if it doesn't exist or has no marks."""
-    from lakefold_reader.versions.branches import branched
-    from lakefold_table.versions.refs import UnknownRefError
-
-    try:
-        return newest_id(branched(main, name))
-    except (UnknownRefError, NotATableError):
-        return ""
-
-
-def deleting(main: str, name: str, table_id: str = "") -> Envelope:
-    """Returns the proposal that deletes a branch of the table at `main`. `table_id`: that of the branch."""
-    from lakefold_protos.lakefold.log_pb2 import DeleteBranch, Envelope
-
-    deletion = DeleteBranch(uuid=str(uuid4()))
-    return Envelope(table=main, branch=name, delete_branch=deletion, table_id=table_id)
-
-
-def branching(chosen: ChosenVersion, name: str) -> Envelope:
-    """Returns the proposal that begins a branch at a version: a shallow Clone below the table's root."""
-    from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.uri import local_path
-
-    uri = chosen.source.uri
-    # The branch has no id yet, so the version that it begins at is named.
-    envelope = Envelope(table=chosen.main.uri, branch=name, version_mark=chosen.mark)
-    envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), chosen.version
-    clone = envelope.lance.clone
-    clone.is_shallow, clone.ref_version, clone.branch_name = True, chosen.version, name
-    # As other Lance clients name a local table, in the manifest that is made of it.
-    clone.ref_path = local_path(uri) if uri.startswith("file:") else uri
-    if chosen.branch:
-        clone.ref_name = chosen.branch
-    return envelope
-
-
-ATTEMPTS: Final = 10
 SEND_AGAIN: Final = (
     "to put rows back, send them with a new app id: the old ids are remembered and would be skipped; "
     "proposals without an app id are built and sent again as new ones"
@@ -283,65 +219,17 @@ def restore(
     from lakefold.branching.undone_versions import newest_before, undone_versions
 
     chosen = choice.find(table, settings.storage_options)
-    _check_branch(chosen, table)
+    check_branch(chosen, table)
     if dry_run:
         newest = newest_before(chosen, None)
         restoring(chosen, newest)
         _print_restored(None, chosen, undone_versions(chosen, newest), as_json=as_json)
         return
-    outcome = _send_restore(settings, chosen, wait, message)
+    outcome = send_restore(settings, chosen, wait, message)
     made = outcome.result.version if isinstance(outcome.result, Committed) else None
     undone = None if made is None else undone_versions(chosen, newest_before(chosen, made))
     _print_restored(outcome, chosen, undone, as_json=as_json)
     exit_if_refused(context, outcome)
-
-
-def _check_branch(chosen: ChosenVersion, table: str) -> None:
-    """Raises `InvalidError` if TABLE is the folder of another branch than the one that has the version."""
-    from lakefold_table.uri import canonical
-
-    if canonical(table) not in {chosen.main.uri, chosen.source.uri}:
-        named = f"the branch {chosen.branch}" if chosen.branch else "the main branch"
-        message = f"version {chosen.version} is of {named}, and not of the branch in this folder"
-        hint = f"to restore {named}, name its folder, {chosen.source.uri}"
-        raise InvalidError(message, where=canonical(table), hint=hint)
-
-
-def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
-    """Returns the proposal that restores a version of a branch whose newest version is `newest`.
-
-    Raises as `WriterFormat.restore`, and `VersionExpiredError` if maintenance is about to remove files of the
-    version: what can't be restored is not sent.
-    """
-    from lakefold_ingest.formats import FORMATS
-    from lakefold_maintenance.files.removal_note import read_note
-    from lakefold_maintenance.formats import files_of
-    from lakefold_protos.lakefold.log_pb2 import Envelope
-
-    envelope = Envelope(
-        table=chosen.main.uri, branch=chosen.branch, table_id=chosen.table_id, version_mark=chosen.mark
-    )
-    FORMATS[chosen.source.format.name].restore(envelope, chosen.source, chosen.version, newest)
-    removing = sorted(read_note(chosen.main.storage).removing.keys() & set(files_of(envelope)))
-    if removing:
-        message = f"maintenance is about to remove {len(removing):,} files of version {chosen.version:,}"
-        hint = f"restore a later version; one of the files is {removing[0]}"
-        raise VersionExpiredError(message, oldest=0, where=chosen.main.uri, hint=hint)
-    return envelope
-
-
-def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float, message: str = "") -> Outcome:
-    """Sends the restore, built again on the newest version if it may be; returns its outcome."""
-    from lakefold.branching.undone_versions import newest_before
-    from lakefold.proposals.logged_proposal import send_and_wait
-
-    attempt = 1
-    while True:
-        outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait, message)
-        may_pass = isinstance(outcome.result, Rejected) and outcome.result.conflict.retryable
-        if not may_pass or attempt == ATTEMPTS or newest_id(chosen.source) != chosen.table_id:
-            return outcome
-        attempt += 1
 
 
 def _restored_text(outcome: Outcome, chosen: ChosenVersion) -> str:

@@ -207,6 +207,11 @@ class Outcome:
         """As of `kind_of`."""
         return kind_of(type(self.result))
 
+    @property
+    def version(self) -> int | None:
+        """The version that contains the proposal, or that a tag names; None if there is none, or unknown."""
+        return None if isinstance(self.result, Rejected | Invalid) else self.result.version or None
+
 
 class RefusedError(InvalidError):
     """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed."""

@@ -113,6 +113,13 @@ CALLS: dict[str, tuple[Callable[..., object], str]] = {
     "open": (lakefold.open, "uri version tag as_of branch at_position storage_options"),
     "tail": (lakefold.tail, "uri start follow branch storage_options"),
     "changes": (lakefold.changes, "uri after to columns branch storage_options"),
+    "tag": (lakefold.tag, "table name move delete options"),
+    "branch": (lakefold.branch, "table name delete options"),
+    "restore": (lakefold.restore, "table options"),
+    "refs": (lakefold.refs, "table storage_options"),
+    "history": (lakefold.history, "table branch app operation since row most storage_options"),
+    "explain": (lakefold.explain, "table proposal branch options"),
+    "cleanup": (lakefold.cleanup, "table older_than keep branch dry_run storage_options"),
 }
 
 

@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from lakefold.branching.branch_removal import is_deleted, remove_files
-from lakefold.branching.verbs import deleting
+from lakefold.branching.ref_proposals import deleting
 from lakefold_committer.tables.branches import open_branch
 from lakefold_committer.tables.refs import write_tags
 from lakefold_protos.lakefold.log_pb2 import Envelope, Tag

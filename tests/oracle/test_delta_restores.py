@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefold.branching.chosen_version import VersionChoice
-from lakefold.branching.verbs import restoring
+from lakefold.branching.ref_proposals import restoring
 from lakefold.console.options import Point
 from lakefold_ingest.delta.proposals import metadata_proposal
 from lakefold_ingest.delta.restore import metadata_again, protocol_of_both

@@ -18,7 +18,7 @@ import pytest
 
 import lakefold
 from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, newest_id
-from lakefold.branching.verbs import branching, deleting, restoring, tagging, untagging
+from lakefold.branching.ref_proposals import branching, deleting, restoring, tagging, untagging
 from lakefold.console.options import Point
 from lakefold.console.settings import Settings
 from lakefold_committer.tables.branches import located, open_branch

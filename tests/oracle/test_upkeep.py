@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lakefold.branching.chosen_version import VersionChoice
-from lakefold.branching.verbs import branching, deleting
+from lakefold.branching.ref_proposals import branching, deleting
 from lakefold.console.options import Point
 from lakefold_committer.tables.branches import located, open_branch
 from lakefold_maintenance.files.clean_up import EVERY_S

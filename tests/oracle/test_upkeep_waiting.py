@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.branching.chosen_version import VersionChoice
-from lakefold.branching.verbs import branching, restoring, tagging
+from lakefold.branching.ref_proposals import branching, restoring, tagging
 from lakefold.console.options import Point
 from lakefold_committer.tables.branches import open_branch
 from lakefold_maintenance.scheduling.waiting_proposals import waiting_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefold.branching.verbs import deleting
+from lakefold.branching.ref_proposals import deleting
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.replay.file_fold import fold_file
 from lakefold_committer.tables.table_writer import TableWriter

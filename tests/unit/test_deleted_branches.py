@@ -16,7 +16,7 @@ import lakefold
 from lakefold import cli
 from lakefold.branching import branch_removal
 from lakefold.branching.branch_removal import is_deleted, remove_files
-from lakefold.branching.verbs import deleting
+from lakefold.branching.ref_proposals import deleting
 from lakefold.console.output import operations_text
 from lakefold_committer.observability.metrics import operation_of
 from lakefold_committer.recovery.open_table import open_table

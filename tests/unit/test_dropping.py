@@ -21,7 +21,7 @@ from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import publish_dropped
 from lakefold.binding.rebinding import Override, RebindTarget, rebind_branches
 from lakefold.branching.branch_removal import remove_files
-from lakefold.branching.verbs import deleting
+from lakefold.branching.ref_proposals import deleting
 from lakefold.cli import run
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.branches import branch_names, open_branch

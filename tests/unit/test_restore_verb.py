@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold.branching import undone_versions, verbs
+from lakefold.branching import ref_proposals, undone_versions
 from lakefold.cli import run
 from lakefold.proposals import logged_proposal
 from lakefold_table.entry import Committed, Conflict, Rejected
@@ -31,12 +31,14 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[i
     def run(answers: list[Any], made_anew_after: int = 100) -> tuple[Any, list[int]]:
         versions, built, left = iter(range(100)), list[int](), iter(answers)
         monkeypatch.setattr(undone_versions, "newest_before", lambda *_: next(versions))
-        monkeypatch.setattr(verbs, "restoring", lambda _, newest: built.append(newest))
+        monkeypatch.setattr(ref_proposals, "restoring", lambda _, newest: built.append(newest))
         monkeypatch.setattr(logged_proposal, "send_and_wait", lambda *_: SimpleNamespace(result=next(left)))
-        monkeypatch.setattr(verbs, "newest_id", lambda _: "same" if len(built) < made_anew_after else "other")
+        monkeypatch.setattr(
+            ref_proposals, "newest_id", lambda _: "same" if len(built) < made_anew_after else "other"
+        )
         chosen: Any = SimpleNamespace(source=None, table_id="same")
         settings: Any = None
-        return verbs._send_restore(settings, chosen, 1.0).result, built
+        return ref_proposals.send_restore(settings, chosen, 1.0).result, built
 
     return run
 
@@ -47,7 +49,7 @@ def test_it_is_built_again_until_it_passes(restored: Callable[..., tuple[Any, li
 
 
 def test_it_is_given_up_in_the_end(restored: Callable[..., tuple[Any, list[int]]]) -> None:
-    assert restored([RETRYABLE] * 20) == (RETRYABLE, list(range(verbs.ATTEMPTS)))
+    assert restored([RETRYABLE] * 20) == (RETRYABLE, list(range(ref_proposals.ATTEMPTS)))
 
 
 def test_it_is_not_built_again_on_another_table_of_the_name(
