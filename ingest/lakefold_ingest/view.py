@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from lakefold_ingest.rows.target import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE, Target, WrittenFile
 from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
-from lakefold_table.marks.batches import AppMark, Interval
+from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.content_digest import UNKNOWN, digest_like, is_said
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
+    from lakefold_table.marks.intervals import Interval
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import Position
 

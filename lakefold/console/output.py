@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 SEPARATOR: Final = "  "
 _PAGE: Final = 50
+MOST_RANGES: Final = 32
+"""So many ranges of batch ids are shown, the highest."""
 NARROWEST: Final = 9
 """A column that is shortened keeps at least this many characters."""
 
@@ -80,6 +82,13 @@ def print_json(value: object) -> None:
     """
     text = json.dumps(value, ensure_ascii=False)
     click.echo(text if text.isprintable() else _IN_A_LINE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def ranges_text(ranges: Sequence[Sequence[int]]) -> str:
+    """Returns ranges of batch ids as text; if there are many, the highest, after the number of the others."""
+    others = len(ranges) - MOST_RANGES
+    shown = ", ".join(f"{first}-{last}" for first, last in ranges[-MOST_RANGES:])
+    return shown if others <= 0 else f"{others:,} others, {shown}"
 
 
 def pages(rows: Iterable[T]) -> Iterator[list[T]]:

@@ -10,14 +10,14 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_json, print_line, ranges_text
 from lakefold.writing.verb_options import message_option, wait_option
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
-    from lakefold_table.marks.batches import Interval
+    from lakefold_table.marks.intervals import Interval
 
 
 @verb(
@@ -65,7 +65,7 @@ def command(  # noqa: PLR0913 - its options
 
     proposed = partial(_proposed, app_id)
     uri, envelope, batches = on_branch(table, branch, settings.storage_options, proposed)
-    known = ", ".join(f"{first:,}-{last:,}" for first, last in batches)
+    known = ranges_text(batches)
     text = f"{uri}: batches {known} of {app_id}" if known else f"{uri}: no batch of {app_id} is known"
     if dry_run:
         if as_json:

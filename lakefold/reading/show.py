@@ -14,7 +14,7 @@ from lakefold.console.options import (
     settings_options,
     verb,
 )
-from lakefold.console.output import print_columns, print_json, print_line
+from lakefold.console.output import print_columns, print_json, print_line, ranges_text
 
 if TYPE_CHECKING:
     from lakefold.console.options import Point
@@ -132,10 +132,7 @@ def _print_marks(marks: dict[str, Any]) -> None:
         print_line(f"  {move['why']}: {move['text']}, {move['time']}")
     for name, offset in marks["file_logs"].items():
         print_line(f"  folded to   file log {name}@{offset}")
-    rows = [
-        (app, ", ".join(f"{first}-{last}" for first, last in mark["batches"]), mark["time"])
-        for app, mark in marks["apps"].items()
-    ]
+    rows = [(app, ranges_text(mark["batches"]), mark["time"]) for app, mark in marks["apps"].items()]
     _section("batches folded", ("app", "batches", "last"), rows)
 
 

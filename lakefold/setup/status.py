@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.overview import Overview, PartitionView
 
+_LARGE_KIB = 64
+"""What the apps of a table take in each version is shown from so many KiB on."""
+
 
 @verb(
     "lakefold status",
@@ -218,11 +221,17 @@ def _last_committer(view: PartitionView) -> str:
 
 
 def _apps_text(apps: dict[str, int] | None) -> str | None:
-    """Returns how many apps a table knows, and what they take in each version if some were shortened."""
+    """Returns how many apps a table knows, and what they take in each version if that is much.
+
+    Also returns of how many it has forgotten lower batch ids.
+    """
     if apps is None:
         return None
     number = f"{apps['whole'] + apps['shortened']:,}"
-    return f"{number} ({apps['bytes'] // 1024:,} KiB)" if apps["shortened"] else number
+    size, forgetful = apps["bytes"] // 1024, apps["forgetful"]
+    more = [f"{size:,} KiB"] if apps["shortened"] or size > _LARGE_KIB else []
+    more += [f"lower batch ids of {forgetful:,} forgotten"] if forgetful else []
+    return f"{number} ({', '.join(more)})" if more else number
 
 
 def _show(

@@ -49,7 +49,9 @@ def append(
 
     With `app_id` and `batch_id` the rows are added once, however often the same call is made: the second time
     the kind is "duplicate". So each batch needs a number of its own, which stays the same when it is run
-    again: another batch under the same key raises `ReusedKeyError`. Without a key each call adds its rows.
+    again: another batch under the same key raises `ReusedKeyError`. The numbers may have gaps and come in any
+    order; if they take too much room (tens of thousands of gaps), the lowest are forgotten, and a batch below
+    raises `RefusedError`. Without a key each call adds its rows.
     The kind is "sent" with `wait="log"`. If there are no rows, a call without key sends nothing, and its kind
     is "empty"; with one, the key is folded, by a version without new rows. `options` are those of
     `lakefold.writing.options.WriteOptions`.

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from lakefold_committer.fold import keys
 from lakefold_committer.fold.fold import FoldedTable, FoldInputs, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Fetched
-from lakefold_table.marks.batches import MAX_INTERVALS
+from lakefold_table.marks.batches import MAX_RECENT_BATCHES, PLAIN_INTERVALS
 from lakefold_table.marks.marks import MARK, RULES, table_id_of
 from lakefold_table.marks.record import decode_record
 from tests.folding import (
@@ -89,9 +90,11 @@ def test_a_refused_batch_may_be_sent_again() -> None:
     assert table.result(append("good", app="a", batch=1)) == Duplicate(2)
 
 
-def test_a_batch_too_old_to_check() -> None:
+def test_a_batch_too_old_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "APP_BYTES", 0)
     table = created()
-    table.fold(*[append(f"f{n}", app="a", batch=n) for n in range(0, 2 * MAX_INTERVALS + 2, 2)])
+    table.fold(*[append(f"f{n}", app="a", batch=n) for n in range(0, 2 * PLAIN_INTERVALS + 2, 2)])
+    table.fold(*[append(f"g{n}", app="a", batch=1000 + n) for n in range(MAX_RECENT_BATCHES)])
     refused = table.result(append("f0", app="a", batch=0))
     assert isinstance(refused, Invalid)
     assert "too old to check" in refused.message

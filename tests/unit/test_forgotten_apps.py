@@ -169,7 +169,7 @@ def test_a_shortened_app_is_forgotten_as_well() -> None:
     marks = Marks(apps={"whole": mark, "silent": mark.shortened()})
     encoded = marks.encode()
     length = len("lakefold.app.whole") + len(encoded["lakefold.app.whole"]) + len(encoded[OLDER_APPS])
-    assert marks.app_counts == AppCounts(1, 1, length - 1)
+    assert marks.app_counts == AppCounts(1, 1, length - 1, 1)
     keys = Keys(marks)
     assert keys.forget("silent")
     assert not keys.forget("silent")
@@ -220,14 +220,17 @@ def test_status_shows_how_many_apps_a_table_knows(table: Forgetful) -> None:
     table.fold(table.batch("a", 3), table.batch("b", 4))
     row = _looked_up(table.table.uri, Settings())
     counts = table.marks.app_counts
-    assert row["apps"] == {"whole": 2, "shortened": 0, "bytes": counts.bytes}
+    assert row["apps"] == {"whole": 2, "shortened": 0, "bytes": counts.bytes, "forgetful": 0}
     assert row["error"] is None
     assert counts.bytes > 100
     assert _apps_text(row["apps"]) == "2"
-    assert _apps_text({"whole": 1000, "shortened": 2500, "bytes": 2**17}) == "3,500 (128 KiB)"
+    many = {"whole": 1000, "shortened": 2500, "bytes": 2**17, "forgetful": 0}
+    assert _apps_text(many) == "3,500 (128 KiB)"
+    forgetful = {"whole": 2, "shortened": 0, "bytes": 2**18, "forgetful": 1}
+    assert _apps_text(forgetful) == "2 (256 KiB, lower batch ids of 1 forgotten)"
     assert _apps_text(None) is None
 
 
 def test_counts_of_several_tables_follow_each_of_them() -> None:
-    together = AppCounts(3, 1, 500).changed(AppCounts(1, 1, 200), AppCounts(5, 0, 100))
-    assert together == AppCounts(7, 0, 400)
+    together = AppCounts(3, 1, 500, 2).changed(AppCounts(1, 1, 200, 1), AppCounts(5, 0, 100, 3))
+    assert together == AppCounts(7, 0, 400, 4)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefold_committer.fold import keys as keys_module
 from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.durations import LATEST_US
 from lakefold_table.entry import Duplicate, Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.batches import MAX_INTERVALS, AppMark, GrowingMark
+from lakefold_table.marks.batches import PLAIN_INTERVALS, AppMark, GrowingMark
 from lakefold_table.marks.marks import (
     KEPT_APPS,
     MAX_UUIDS,
@@ -67,15 +68,18 @@ def test_batch_0_is_a_number() -> None:
     assert seen(keys, append(app="a", batch=0)) == Duplicate(3)
 
 
-def test_a_batch_older_than_what_is_kept_cannot_be_checked() -> None:
+def test_a_batch_older_than_what_is_kept_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "APP_BYTES", 0)
     keys = Keys(Marks())
     for batch in range(0, 200, 2):
         add(keys, append(app="a", batch=batch), 1)
-    below = 200 - 2 * MAX_INTERVALS - 1
+    keys = Keys(keys.marks())
+    below = 200 - 2 * PLAIN_INTERVALS - 1
     old = seen(keys, append(app="a", batch=below - 1))
     assert isinstance(old, Invalid)
     assert "too old to check" in old.message
     assert f"from {below} on can be checked" in old.hint
+    assert "if it has, there is nothing to do; only if it has not" in old.hint
     assert seen(keys, append(app="a", batch=below)) is None
     assert seen(keys, append(app="a", batch=below + 1)) == Duplicate(0)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark, GrowingMark
+from lakefold_table.marks.batches import MAX_RECENT_BATCHES, PLAIN_INTERVALS, AppMark, GrowingMark
 from lakefold_table.marks.marks import (
     APP,
     FILE_LOGS,
@@ -85,11 +85,13 @@ def test_a_mark_says_which_version_holds_the_newest_batches() -> None:
     assert len(mark.recent) == MAX_RECENT_BATCHES
 
 
-def test_the_lowest_interval_beyond_the_bound_is_forgotten() -> None:
-    mark = folded(*range(10, 10 + 2 * MAX_INTERVALS, 2))
-    assert (len(mark.intervals), mark.forgotten_below) == (MAX_INTERVALS, 0)
+def test_the_lowest_intervals_beyond_the_bound_are_forgotten() -> None:
+    mark = folded(*range(10, 10 + 2 * PLAIN_INTERVALS, 2))
+    assert mark.within(0) == mark
     mark = added(mark, 1000, 1, 0)
-    assert (len(mark.intervals), mark.forgotten_below) == (MAX_INTERVALS, 11)
+    assert mark.within(len(mark.encoded)) == mark
+    mark = mark.within(len(mark.encoded) - 1)
+    assert (len(mark.intervals), mark.forgotten_below) == (PLAIN_INTERVALS, 11)
     assert not mark.has(10)
     assert mark.has(12)
     assert not mark.has(11)
@@ -98,10 +100,11 @@ def test_the_lowest_interval_beyond_the_bound_is_forgotten() -> None:
 
 def test_a_batch_below_all_others_is_known_while_it_is_among_the_newest() -> None:
     """It is the first to be forgotten, but its writer may well send it again at once."""
-    mark = added(folded(*range(100, 100 + 2 * MAX_INTERVALS, 2)), 50, 77, 0)
+    mark = added(folded(*range(100, 100 + 2 * PLAIN_INTERVALS, 2)), 50, 77, 0)
+    mark = replace(mark, rolled_back=((50, 50, 80),)).within(0)
     assert mark.forgotten_below == 51
     assert mark.has(50)
-    assert mark.version_of(50) == 77
+    assert (mark.version_of(50), mark.rolled_back_by(50)) == (77, 80)
     for batch in range(1000, 1000 + MAX_RECENT_BATCHES):
         mark = added(mark, batch, 78, 0)
     assert not mark.has(50)
@@ -180,6 +183,15 @@ DAMAGED = {
     "app descending": {APP + "app": '{"batches":[[5,3]],"forgotten_below":0,"versions":[],"time_us":0}'},
     "app overlapping": {
         APP + "app": '{"batches":[[1,5],[3,9]],"forgotten_below":0,"versions":[],"time_us":0}'
+    },
+    "app with older ones above": {
+        APP + "app": '{"batches":[[1,5]],"forgotten_below":0,"versions":[],"time_us":0,"older":[3]}'
+    },
+    **{
+        f"app with {older}": {
+            APP + "app": f'{{"batches":[],"forgotten_below":0,"versions":[],"time_us":0,"older":{older}}}'
+        }
+        for older in ("[0]", "[-3]", "[-3,0]", "[1.5]", "[true]", "7", "[1e999]")
     },
     "app truth": {APP + "app": '{"batches":[],"forgotten_below":true,"versions":[],"time_us":0}'},
 }

@@ -137,7 +137,7 @@ def test_gauges_are_right_when_prometheus_asks() -> None:
     assert values["lakefold_lag_seconds"] == {("3",): 0}
     old_us = int((time.time() - 100) * 1e6)
     status, end = (
-        FoldStatus(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000, apps=AppCounts(3, 2, 500)),
+        FoldStatus(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000, apps=AppCounts(3, 2, 500, 1)),
         15,
     )
     values = scraped(metrics)
@@ -150,6 +150,7 @@ def test_gauges_are_right_when_prometheus_asks() -> None:
     assert values["lakefold_apps"] == {("3",): 5}
     assert values["lakefold_apps_shortened"] == {("3",): 2}
     assert values["lakefold_apps_bytes"] == {("3",): 500}
+    assert values["lakefold_apps_forgetful"] == {("3",): 1}
 
 
 def test_the_age_of_unread_entries_counts_from_when_they_were_seen() -> None:

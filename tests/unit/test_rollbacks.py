@@ -16,8 +16,9 @@ from lakefold_table.entry import Duplicate
 from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.packed_append import packed_transaction
 from lakefold_table.lance.proposal import proposal_of
-from lakefold_table.marks.batches import MAX_RECENT_BATCHES, MAX_ROLLED_BACK, AppMark, less
+from lakefold_table.marks.batches import MAX_RECENT_BATCHES, PLAIN_INTERVALS, AppMark
 from lakefold_table.marks.content_digest import UNKNOWN, content_of, differs
+from lakefold_table.marks.intervals import less
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.rollbacks import rolled_back
 from tests.folding import (
@@ -154,13 +155,27 @@ def test_marks_of_another_branch_say_nothing_of_this_one() -> None:
     assert rolled_back(marks, 21, 5, theirs).apps["a"].rolled_back == ((0, 9, 21),)
 
 
-def test_only_so_many_intervals_are_kept() -> None:
+def test_any_number_of_rolled_back_intervals_is_kept_within_the_bound() -> None:
     then = AppMark(tuple((batch, batch) for batch in range(0, 200, 2)))
     marks = Marks(table_id="t", apps={"a": AppMark(((0, 200),), recent=((200, 9),))})
     metadata = Marks(table_id="t", version=3, apps={"a": then}).encode()
-    kept = rolled_back(marks, 10, 3, metadata).apps["a"].rolled_back
-    assert len(kept) == MAX_ROLLED_BACK
-    assert kept[-1] == (199, 200, 10)
+    after = rolled_back(marks, 10, 3, metadata)
+    kept = after.apps["a"].rolled_back
+    assert kept == (*((batch, batch, 10) for batch in range(1, 199, 2)), (199, 200, 10))
+    assert decode_marks(after.encode()) == after
+    fewer = after.apps["a"].within(0).rolled_back
+    assert fewer == kept[-PLAIN_INTERVALS:]
+    assert len(after.apps["a"].shortened().rolled_back) == PLAIN_INTERVALS
+
+
+def test_batches_of_many_runs_are_reported_as_rolled_back() -> None:
+    table = Kept()
+    kept = table.add(0)
+    table.add(*range(500, 500 * 3 * PLAIN_INTERVALS, 500))
+    restored = table.restore(kept)
+    answers = {table.again(batch).rolled_back_by for batch in range(500, 500 * 3 * PLAIN_INTERVALS, 500)}
+    assert answers == {restored}
+    assert table.again(0).rolled_back_by == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from lakefold_table.entry import Duplicate, Entry, Invalid
 from lakefold_table.marks.batches import AppMark, GrowingMark
 from lakefold_table.marks.content_digest import UNKNOWN, differs, digests
 from lakefold_table.marks.marks import (
+    APP_BYTES,
     KEPT_APPS,
+    LONG_APPS_BYTES,
     MAX_APP_ID,
     MAX_UUIDS,
     OLDER_APPS_BYTES,
@@ -51,8 +53,8 @@ class Keys:
         if batch_id < mark.forgotten_below:
             return Invalid(
                 f"batch {batch_id} of app {app_id!r} is too old to check whether it was folded",
-                f"batches from {mark.forgotten_below} on can be checked; see if the table has its rows, "
-                "or use a new app id",
+                f"batches from {mark.forgotten_below} on can be checked. Look whether the table has its "
+                "rows: if it has, there is nothing to do; only if it has not, send them under a new app id",
             )
         return None
 
@@ -89,11 +91,13 @@ class Keys:
 
         The `KEPT_APPS` whose last batches are in the newest versions are kept whole. Of the others less is
         kept (`AppMark.shortened`), until their text is too long: then those are forgotten whose last batches
-        are in the oldest versions. So any number of apps may write, and no clock makes a table forget one.
+        are in the oldest versions. So any number of apps may write, and no clock makes a table forget one. Of
+        an app whose batch ids have too many gaps the lowest ids are forgotten (`AppMark.within`).
         """
         apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
         if len(apps) > KEPT_APPS:
             apps = _shortened(apps)
+        apps.update(_within({name: mark for name, mark in apps.items() if mark.is_long}))
         uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
         newest, rolled_back = dict(uuids), self._marks.uuids_rolled_back
         return replace(
@@ -103,6 +107,19 @@ class Keys:
             uuid_contents=digests(self._contents.get(uuid) for uuid in newest),
             uuids_rolled_back={uuid: by for uuid, by in rolled_back.items() if uuid in newest},
         )
+
+
+def _within(apps: Mapping[str, AppMark]) -> dict[str, AppMark]:
+    """Returns long marks within `APP_BYTES`, and all of them within `LONG_APPS_BYTES`.
+
+    For that the apps whose last batches are in the oldest versions forget batch ids first.
+    """
+    kept: dict[str, AppMark] = {}
+    spare = LONG_APPS_BYTES
+    for name in sorted(apps, key=lambda name: (apps[name].last_version, name), reverse=True):
+        kept[name] = apps[name].within(min(APP_BYTES, max(spare, 0)))
+        spare -= len(kept[name].encoded)
+    return kept
 
 
 def _shortened(apps: Mapping[str, AppMark]) -> dict[str, AppMark]:

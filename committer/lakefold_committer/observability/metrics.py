@@ -523,6 +523,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[FoldStatus, int, float], float]], ...] 
         lambda status, _, __: status.apps.shortened,
     ),
     (
+        "lakefold_apps_forgetful",
+        "Those of them of which the tables have forgotten lower batch ids, which are refused as too old",
+        lambda status, _, __: status.apps.forgetful,
+    ),
+    (
         "lakefold_apps_bytes",
         "Bytes that the newest versions of the open tables take for their apps, in each table's metadata",
         lambda status, _, __: status.apps.bytes,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lakefold_log.read.consumer import Headers
     from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.marks.batches import Interval
+    from lakefold_table.marks.intervals import Interval
     from lakefold_table.position import Position
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"

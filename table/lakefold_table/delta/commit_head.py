@@ -60,7 +60,7 @@ def batch_of_others(app: AppTransaction, mark: AppMark | None) -> int | None:
 
     `mark`: which batches of the app committers have folded. Its clients pass over all batches up to that one.
     """
-    is_own = mark is not None and any(last >= app.version for _, last in mark.folded)
+    is_own = mark is not None and bool(mark.folded) and mark.folded[-1][1] >= app.version
     return None if is_own else app.version
 
 

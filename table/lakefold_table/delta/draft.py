@@ -116,6 +116,7 @@ class DeltaDraft:
         self._files = CommitFiles(self._snapshot)
         self._vectors: dict[str, NewFile] = {}
         self._forgotten: str | None = None
+        self._theirs: dict[str, int | None] = {}
         self.version = 0 if state is None else state.version + 1
         self.restored: int | None = None
         self.first_ids = (0, 0)
@@ -440,7 +441,9 @@ class DeltaDraft:
         action = None if self._snapshot is None or not app else self._snapshot.apps.get(app)
         if action is None or batch is None or batch > action.version:
             return False  # Most batches are new, and need no mark decoded.
-        theirs = batch_of_others(action, app_mark_in(self.metadata, app))
+        if app not in self._theirs:
+            self._theirs[app] = batch_of_others(action, app_mark_in(self.metadata, app))
+        theirs = self._theirs[app]
         return theirs is not None and batch <= theirs
 
     @cached_property

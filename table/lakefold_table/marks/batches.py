@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakefold_table.marks.compact_json import compact, text_of, whole
 from lakefold_table.marks.content_digest import UNKNOWN, digests, split
+from lakefold_table.marks.intervals import Interval, add, from_gaps, has, joined, less, to_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_table.entry import Entry
 
-MAX_INTERVALS = 32
 MAX_RECENT_BATCHES = 16
-MAX_ROLLED_BACK = 32
-
-Interval = tuple[int, int]
-"""Batch ids from the first to the last, both inclusive."""
+PLAIN_INTERVALS = 32
+"""How many intervals, the highest, are written in full and never forgotten. Those below are kept shorter."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,10 @@ class AppMark:
     """The batch ids of an app that were folded, as ascending intervals, both ends inclusive.
 
     `forgotten_below`: for ids below it is no longer known whether they were folded, as their interval was
-    dropped. `recent`: the newest batches and their versions; `contents`: the digests of their contents, in
-    the same order (empty if none is known). `rolled_back`: first id, last id and the Restore's version, for
-    batches that a Restore left out of the table; ascending, the highest `MAX_ROLLED_BACK` of them. `time_us`:
-    the log time of the last batch.
+    dropped (`within`). `recent`: the newest batches and their versions; `contents`: the digests of their
+    contents, in the same order (empty if none is known). `rolled_back`: first id, last id and the Restore's
+    version, for batches that a Restore left out of the table; ascending. `time_us`: the log time of the last
+    batch.
     """
 
     intervals: tuple[tuple[int, int], ...] = ()
@@ -44,7 +42,7 @@ class AppMark:
 
     def has(self, batch_id: int) -> bool:
         """Returns whether this batch was folded, as far as the intervals and the newest batches show."""
-        if any(first <= batch_id <= last for first, last in self.intervals):
+        if has(self.intervals, batch_id):
             return True
         return batch_id < self.forgotten_below and batch_id in dict(self.recent)
 
@@ -64,7 +62,7 @@ class AppMark:
     def folded(self) -> tuple[Interval, ...]:
         """The ids for which `has` is true, as ascending intervals that don't touch."""
         forgotten = [(batch, batch) for batch, _ in self.recent if batch < self.forgotten_below]
-        return tuple(_joined((*self.intervals, *forgotten)))
+        return tuple(joined((*forgotten, *self.intervals))) if forgotten else self.intervals
 
     def not_folded_below(self, batch_id: int) -> tuple[Interval, ...]:
         """Returns the ids below this one that were not folded, except those that are forgotten."""
@@ -78,7 +76,7 @@ class AppMark:
     @property
     def is_short(self) -> bool:
         """Whether it only has what `shortened` keeps. A mark of an old release may have no time, but more."""
-        return len(self.intervals) == 1 and not self.recent and not self.time_us
+        return len(self.intervals) == 1 and not (self.recent or self.time_us or self.is_long)
 
     def shortened(self) -> AppMark:
         """Returns what is kept of an app that was silent while many others wrote: the last interval.
@@ -88,7 +86,38 @@ class AppMark:
         """
         first, last = self.intervals[-1]
         forgotten_below = self.forgotten_below if len(self.intervals) == 1 else first
-        return AppMark(((first, last),), forgotten_below, rolled_back=self.rolled_back)
+        return AppMark(((first, last),), forgotten_below, rolled_back=self.rolled_back[-PLAIN_INTERVALS:])
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has intervals or rolled back batches of which it may forget some."""
+        return max(len(self.intervals), len(self.rolled_back)) > PLAIN_INTERVALS
+
+    def within(self, length: int) -> AppMark:
+        """Returns what is kept of an app whose `encoded` may have at most this many bytes.
+
+        The lowest intervals are forgotten, an eighth of them at a time, so that it doesn't happen at each
+        version. `PLAIN_INTERVALS` of them stay in any case.
+        """
+        mark = self
+        while len(mark.encoded) > length and mark.is_long:
+            mark = mark._with_fewer()
+        return mark
+
+    def _with_fewer(self) -> AppMark:
+        spare = len(self.intervals) - PLAIN_INTERVALS
+        if spare <= 0:
+            left = len(self.rolled_back) - max(len(self.rolled_back) // 8, 1)
+            return replace(self, rolled_back=self.rolled_back[-max(left, PLAIN_INTERVALS) :])
+        count = min(max(len(self.intervals) // 8, 1), spare)
+        below = self.intervals[count - 1][1] + 1
+        known = [batch for batch, _ in self.recent]
+        rolled_back = tuple(
+            part
+            for part in self.rolled_back
+            if part[1] >= below or any(part[0] <= batch <= part[1] for batch in known)
+        )
+        return replace(self, intervals=self.intervals[count:], forgotten_below=below, rolled_back=rolled_back)
 
     def short_form(self, app_id: str) -> str:
         """Returns a short mark as JSON, with its app."""
@@ -104,7 +133,7 @@ class AppMark:
     def encoded(self) -> str:
         """The value of the app's metadata key. Cached, as most apps write nothing in most versions."""
         value: dict[str, object] = {
-            "batches": self.intervals,
+            "batches": self.intervals[-PLAIN_INTERVALS:],
             "forgotten_below": self.forgotten_below,
             "versions": self.recent,
             "time_us": self.time_us,
@@ -112,17 +141,22 @@ class AppMark:
         if self.contents:
             value["contents"] = "".join(self.contents)
         if self.rolled_back:
-            value["rolled_back"] = self.rolled_back
+            value["rolled_back"] = self.rolled_back[-PLAIN_INTERVALS:]
+        if self.intervals[:-PLAIN_INTERVALS]:
+            value["older"] = to_gaps(self.intervals[:-PLAIN_INTERVALS])
+        if self.rolled_back[:-PLAIN_INTERVALS]:
+            value["older_rolled_back"] = _by_restore(self.rolled_back[:-PLAIN_INTERVALS])
         return compact(value)
 
     @classmethod
     def decode(cls, text: str) -> AppMark:
         """Returns the mark that `encoded` was made from. Raises `ValueError`, `KeyError` or `TypeError`."""
         value = json.loads(text)
-        intervals = tuple((whole(first), whole(last)) for first, last in value["batches"])
+        highest = ((whole(first), whole(last)) for first, last in value["batches"])
+        intervals = (*from_gaps(value.get("older", ())), *highest)
         ends = [end for interval in intervals for end in interval]
         if ends != sorted(ends):
-            raise ValueError(f"the batches {intervals} don't ascend")
+            raise ValueError("the batches don't ascend")
         recent = tuple((whole(batch), whole(version)) for batch, version in value["versions"])
         return cls(
             intervals,
@@ -130,7 +164,10 @@ class AppMark:
             recent,
             whole(value["time_us"]),
             split(text_of(value.get("contents", "")), len(recent)),
-            _triples(value.get("rolled_back", ())),
+            (
+                *_older_rolled_back(value.get("older_rolled_back", ())),
+                *_triples(value.get("rolled_back", ())),
+            ),
         )
 
 
@@ -153,10 +190,23 @@ def _triples(value: Iterable[Iterable[object]]) -> tuple[tuple[int, int, int], .
     return tuple((whole(first), whole(last), whole(version)) for first, last, version in value)
 
 
+def _by_restore(rolled_back: Iterable[tuple[int, int, int]]) -> list[tuple[int, list[int]]]:
+    """Returns each Restore's version, with the batches that it left out in the short form."""
+    restores: dict[int, list[Interval]] = {}
+    for first, last, version in rolled_back:
+        restores.setdefault(version, []).append((first, last))
+    return [(version, to_gaps(intervals)) for version, intervals in restores.items()]
+
+
+def _older_rolled_back(value: Iterable[tuple[object, Iterable[object]]]) -> list[tuple[int, int, int]]:
+    """Returns what `_by_restore` was called with."""
+    return sorted((*each, whole(version)) for version, gaps in value for each in from_gaps(gaps))
+
+
 class GrowingMark:
     """An app's mark while a group is folded.
 
-    Adding a batch that follows the last costs almost nothing.
+    Adding a batch costs almost nothing. What is too much for a version is forgotten when it is made.
     """
 
     __slots__ = ("_contents", "_intervals", "_recent", "_rolled_back", "_time_us", "forgotten_below")
@@ -172,9 +222,7 @@ class GrowingMark:
 
     def has(self, batch_id: int) -> bool:
         """See `AppMark.has`."""
-        intervals = self._intervals
-        within = bool(intervals) and batch_id <= intervals[-1][1]
-        if within and any(first <= batch_id <= last for first, last in intervals):
+        if has(self._intervals, batch_id):
             return True
         return batch_id < self.forgotten_below and batch_id in dict(self._recent)
 
@@ -197,13 +245,7 @@ class GrowingMark:
 
         The digest of `entry` is made only when it is needed.
         """
-        intervals = self._intervals
-        if intervals and batch_id == intervals[-1][1] + 1:
-            intervals[-1] = (intervals[-1][0], batch_id)
-        else:
-            self._intervals = intervals = _with(intervals, batch_id)
-            if len(intervals) > MAX_INTERVALS:
-                self.forgotten_below = intervals.pop(0)[1] + 1
+        add(self._intervals, batch_id)
         self._recent.append((batch_id, version))
         self._contents.append(entry)
         self._time_us = max(self._time_us, time_us)
@@ -225,33 +267,5 @@ class GrowingMark:
         )
 
 
-def less(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """Returns the ids of `intervals` that are in none of `others`. Both must ascend and not overlap."""
-    rest = list(intervals)
-    for first, last in others:
-        rest = [
-            part
-            for begin, end in rest
-            for part in ((begin, min(end, first - 1)), (max(begin, last + 1), end))
-            if part[0] <= part[1]
-        ]
-    return rest
-
-
 def _rolled_back_by(rolled_back: Iterable[tuple[int, int, int]], batch_id: int) -> int:
     return next((version for first, last, version in rolled_back if first <= batch_id <= last), 0)
-
-
-def _with(intervals: Iterable[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """Returns the intervals with another number; adjacent intervals are joined."""
-    return _joined((*intervals, (number, number)))
-
-
-def _joined(intervals: Iterable[Interval]) -> list[Interval]:
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(intervals):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged

@@ -2,10 +2,10 @@
 
 Marks are stored in the table's metadata under keys that begin with `lakefold.`. Any client can read them, and
 every version carries them on, whichever client makes it (Lance fact 2.5). They are bounded: 1,000 apps with
-at most 32 intervals of batch ids each, 128 KiB of apps with less, 256 uuids, 64 file logs, 16 moves from one
-log to another. For keys that a Restore left out of the table the marks remember which Restore that was, for
-at most 32 intervals of batch ids an app. For the newest 16 batches of an app, and for the uuids, they
-remember a digest of the content.
+at most 256 KiB each, 1 MiB of those with more than 32 intervals of batch ids, 128 KiB of apps of which only
+the last interval is kept, 256 uuids, 64 file logs, 16 moves from one log to another. For keys that a Restore
+left out of the table the marks remember which Restore that was. For the newest 16 batches of an app, and for
+the uuids, they remember a digest of the content.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ a number above its own.
 KEPT_APPS = 1000
 OLDER_APPS_BYTES = 2**17
 """How long the text of short marks may be: some 2,500 apps with ids of 36 characters."""
+APP_BYTES = 2**18
+"""How long the text of one app's mark may be: some 50,000 batch ids that are 1,000 to 10,000 apart."""
+LONG_APPS_BYTES = 2**20
+"""How long the text of all marks with more than the intervals that are always kept may be."""
 MAX_APP_ID = 256
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
@@ -109,17 +113,22 @@ class Rebinding:
 
 @dataclass(frozen=True, slots=True)
 class AppCounts:
-    """How many apps marks keep whole, and how many shortened, and the length of both as text, in bytes."""
+    """How many apps marks keep whole, and how many shortened, and the length of both as text, in bytes.
+
+    `forgetful`: of how many the marks have forgotten lower batch ids, which can't be checked any more.
+    """
 
     whole: int = 0
     shortened: int = 0
     bytes: int = 0
+    forgetful: int = 0
 
     def changed(self, before: AppCounts, now: AppCounts) -> AppCounts:
         """Returns the counts of several tables after those of one of them have changed."""
         whole = self.whole - before.whole + now.whole
         shortened = self.shortened - before.shortened + now.shortened
-        return AppCounts(whole, shortened, self.bytes - before.bytes + now.bytes)
+        length, forgetful = self.bytes - before.bytes, self.forgetful - before.forgetful
+        return AppCounts(whole, shortened, length + now.bytes, forgetful + now.forgetful)
 
 
 NO_APPS = AppCounts()
@@ -173,7 +182,8 @@ class Marks:
             len(mark.short_form(app_id)) + 1 if mark.is_short else len(APP + app_id) + len(mark.encoded)
             for app_id, mark in self.apps.items()
         )
-        return AppCounts(len(self.apps) - short, short, length)
+        forgetful = sum(mark.forgotten_below > 0 for mark in self.apps.values())
+        return AppCounts(len(self.apps) - short, short, length, forgetful)
 
     def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
         """Returns the version of the Restore that left the rows of a key out of the table, 0 if unknown."""

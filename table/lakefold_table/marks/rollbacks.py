@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.batches import MAX_ROLLED_BACK, AppMark, Interval, less
+from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.intervals import Interval, less
 from lakefold_table.marks.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _app_rolled_back(
     remaining = _folded_up_to(mark, to) if then is None else then.folded
     left_out = [(first, last, by) for first, last in less(mark.folded, remaining)]
     before = before if then is None else then.rolled_back
-    return replace(mark, rolled_back=tuple(sorted((*left_out, *before))[-MAX_ROLLED_BACK:]))
+    return replace(mark, rolled_back=tuple(sorted((*left_out, *before))))
 
 
 def _by_versions(marks: Marks, by: int, to: int) -> Marks:
