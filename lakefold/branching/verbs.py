@@ -118,6 +118,7 @@ def branch(  # noqa: PLR0913 - its options
     The branch has the rows of that version and shares its files. From then on it is written to by the name of
     its folder, TABLE/tree/NAME, and read by that or by --branch (branch= in Python). It goes through the log,
     its outcome is printed, and the exit code is 3 if it was refused, for instance because the branch exists.
+    The branch knows the batches of its rows: a job that goes on there with its checkpoint adds none twice.
 
     With --delete the branch is deleted. What was sent to it before is folded, what is sent later is refused.
     The deletion is refused while a tag, a consumer or a branch that was made from it needs it. Once it is

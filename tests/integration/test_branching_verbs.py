@@ -1,4 +1,7 @@
-"""`lakefold tag`, `branch` and `restore` go through the log, for every Lance client to see."""
+"""`lakefold tag`, `branch` and `restore` go through the log, for every Lance client to see.
+
+Promise: keys-of-a-branch (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
@@ -132,6 +135,11 @@ def test_a_branch_begins_at_a_version_and_goes_on_by_itself(table: Table) -> Non
     assert (written.kind, written.version) == ("committed", begin + 1)
     assert (table.ids(branch="audit"), table.ids(branch="next")) == ([1, 2, 5], [1, 2])
     assert table.ids() == [1, 2, 3, 4]
+    for app, batch, kind in (("a", 2, "duplicate"), ("b", 7, "committed"), ("b", 7, "duplicate")):
+        rows = pa.table({"id": [batch]})
+        sent = lakefold.append(f"{table.path}/tree/audit", rows, app_id=app, batch_id=batch, **table.options)
+        assert sent.kind == kind
+    assert table.ids(branch="audit") == [1, 2, 5, 7]
 
 
 def test_a_branch_is_deleted_with_its_files_and_begins_again_under_its_name(table: Table) -> None:

@@ -1,4 +1,7 @@
-"""Clones and branches: the first version we fold is pylance's, and pylance continues from ours."""
+"""Clones and branches: the first version we fold is pylance's, and pylance continues from ours.
+
+Promise: keys-of-a-branch (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -16,11 +20,11 @@ from lakefold_committer.tables.branches import open_branch
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import NotATableError, NotFoldedYetError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import canonical
+from lakefold_table.uri import canonical, local_path
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.stored_table import StoredTable
 from lakefold_table.versions.table_address import TableAddress
@@ -29,12 +33,10 @@ from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import differences, version_of
-from tests.proposals import rows
+from tests.proposals import append, creation, rows
 from tests.whole_versions import broken_invariants
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakefold_table.entry import Result
 
 Change = Callable[[Envelope], object]
@@ -386,3 +388,29 @@ def test_a_source_outside_of_the_roots_is_not_read(source: Path, tmp_path: Path)
         envelope.lance.clone.ref_path = str(source)
         (result,) = fold(table, [envelope], 0)
         assert isinstance(result, taken)
+
+
+@pytest.mark.parametrize("more", ["nothing", "a version of pylance"])
+def test_a_branch_that_pylance_made_knows_the_batches_of_its_rows(tmp_path: Path, more: str) -> None:
+    """Until a committer folds into it, and from then on; so does each committer that opens it anew."""
+    path = tmp_path / "t"
+    uri = canonical(path)
+
+    def sent(target: Path, batch: int) -> Result:
+        newest = version_of(target).manifest.version
+        offset = 10 + sum(1 for _ in path.rglob("*.lance"))
+        return fold(owned(target), [append(canonical(target), rows([batch]), newest, "a", batch)], offset)[0]
+
+    fold(owned(path), [creation(uri)], 0)
+    assert all(isinstance(sent(path, batch), Committed) for batch in range(3))
+    branch = local_path(canonical(lance.dataset(str(path)).create_branch("audit", 3).uri))
+    if more != "nothing":
+        lance.write_dataset(rows([100]), branch, mode="append")
+    assert set(owned(Path(branch)).table.marks.apps) == {"a"}
+    assert not owned(Path(branch)).table.marks.table_id
+    assert [sent(Path(branch), batch) for batch in (0, 1)] == [Duplicate(2), Duplicate(3)]
+    assert isinstance(sent(Path(branch), 2), Committed)
+    assert [type(sent(Path(branch), batch)) for batch in (0, 1, 2)] == [Duplicate] * 3
+    elsewhere = tmp_path / "u"
+    lance.dataset(str(path)).shallow_clone(str(elsewhere), 4)
+    assert isinstance(sent(elsewhere, 2), Committed)

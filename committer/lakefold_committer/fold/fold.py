@@ -40,6 +40,7 @@ from lakefold_table.marks.marks import (
     Rebinding,
     decode_marks,
     table_id_of,
+    with_keys_of,
 )
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
@@ -249,6 +250,7 @@ class _Folding:
             return verdict
         if not self._operations:
             self._roll_back(self._draft.restored)
+            self._begin_branch(entry)
         self._keys.add(entry, self._version, self._time(entry), verdict.recorded_batch)
         self._operations[entry.position.offset] = verdict.operation
         return Committed(
@@ -361,6 +363,11 @@ class _Folding:
         if version is not None:
             marks = rolled_back(self._table.marks, self._version, version, self._draft.metadata)
             self._keys = Keys(marks)
+
+    def _begin_branch(self, entry: Entry) -> None:
+        """Takes over the keys of the version that a branch begins at; it is the first of its own version."""
+        if entry.proposal is not None and entry.proposal.begun_branch:
+            self._keys = Keys(with_keys_of(self._table.marks, self._draft.metadata))
 
     def publish(self, group: Sequence[Entry], results: Sequence[Result]) -> Folded:
         """Returns the version of this group, and the table after it."""

@@ -3,7 +3,7 @@
 Each version contains marks. But a foreign client may have rolled them back (a Restore) or removed them (a
 metadata replace), and a clone contains those of another table. So the versions are read from the newest one
 back to the first that a committer made. Only a summary of each is kept. So foreign versions take time,
-but no memory.
+but no memory. Of the marks in a clone's first version only the keys count, and only those of a branch.
 
 If the committer's version was removed meanwhile, the marks can still be verified in two cases. If no later
 version can have changed the metadata, the newest version contains the marks unchanged. Otherwise the
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import FoldedTable
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
-from lakefold_table.marks.marks import Marks, decode_marks, own_marks
+from lakefold_table.marks.marks import Marks, decode_marks, own_marks, with_keys_of
 from lakefold_table.marks.record import is_own
 from lakefold_table.marks.rollbacks import after_foreign, rolled_back
 from lakefold_table.versions.succession import Link, Succession, link_of, succession
@@ -43,7 +43,7 @@ def recover_marks(stored: StoredTable, newest: State, recovery: RecoveryContext 
     if is_own(newest.properties, newest.version):
         return FoldedTable(uri, newest, own_marks(newest, uri))
     if newest.is_clone:
-        return FoldedTable(uri, newest)
+        return FoldedTable(uri, newest, _keys_of_branch(newest))
     carried = _marks_in(newest)
     claimed = newest.version if carried is None else max(carried.version, stored.versions.first)
     later: list[VersionSummary] = []
@@ -65,9 +65,14 @@ def recover_marks(stored: StoredTable, newest: State, recovery: RecoveryContext 
                 raise _late(version, uri)
             return FoldedTable(uri, newest, marks)
         if older.begins_clone:
-            return FoldedTable(uri, newest)
+            return FoldedTable(uri, newest, _keys_of_branch(stored.read_state(version)))
         later.append(older)
     return _unmarked(stored, newest)
+
+
+def _keys_of_branch(first: State) -> Marks:
+    """Returns the marks with which a branch begins: the keys of its rows. A clone elsewhere has none."""
+    return with_keys_of(Marks(), first.metadata) if first.branch else Marks()
 
 
 def check_follows(before: State, newest: State, uri: str) -> None:

@@ -309,6 +309,25 @@ def own_marks(state: State, uri: str) -> Marks:
     return marks
 
 
+def with_keys_of(marks: Marks, metadata: Mapping[str, str]) -> Marks:
+    """Returns the marks with the keys that a version's metadata has, and nothing else of them.
+
+    So a branch begins with the keys of the version that it begins at, whose rows it has. If they can't be
+    read, it has none.
+    """
+    try:
+        then = decode_marks(metadata) or Marks()
+    except DamagedError:
+        then = Marks()
+    return replace(
+        marks,
+        apps=then.apps,
+        uuids=then.uuids,
+        uuid_contents=then.uuid_contents,
+        uuids_rolled_back=then.uuids_rolled_back,
+    )
+
+
 def app_mark_in(metadata: Mapping[str, str], app_id: str) -> AppMark | None:
     """Returns the mark of one app, None if it has none. The marks must be sound."""
     encoded = metadata.get(APP + app_id)

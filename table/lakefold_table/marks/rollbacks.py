@@ -57,8 +57,9 @@ def _marks_of_branch(metadata: Mapping[str, str], now: Marks) -> Marks | None:
         then = decode_marks(metadata)
     except DamagedError:
         return None
+    # A branch's versions of before its first fold have the marks that it began with, of another branch.
     is_ours = then is not None and (then.table_id, then.branch) == (now.table_id, now.branch)
-    return then if is_ours else None
+    return then if is_ours or now.branch else None
 
 
 def _app_rolled_back(
