@@ -226,6 +226,9 @@ class WriterFormat(Protocol):
     def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
         """Returns the proposal that creates the table with this schema. Raises `InvalidError`."""
 
+    def columns(self, creation: Envelope) -> pa.Schema:
+        """Returns the columns of the table that this creation makes."""
+
     def evolution(self, settings: TableSettings) -> Evolution:
         """Returns what fits a table's schema to a batch that is written with these settings."""
 

@@ -44,8 +44,9 @@ def append(
     or a stream of batches, which is written as it is read. The index of a pandas frame is a column if it has
     a name. This process writes the rows as data files of the table's format and sends one proposal; a
     committer folds it into the table. If the table does not exist, it is created with the schema of the rows,
-    as a Delta table with `format="delta"`. Columns are matched by name, case-sensitively; nullable ones may
-    be missing.
+    as a Delta table with `format="delta"`, once the rows fit: all of a `pyarrow.Table`, of anything else the
+    first 64 MiB. If rows behind these are refused, the table stays with its columns and without rows. Columns
+    are matched by name, case-sensitively; nullable ones may be missing.
 
     With `app_id` and `batch_id` the rows are added once, however often the same call is made: the second time
     the kind is "duplicate". So each batch needs a number of its own, which stays the same when it is run
@@ -59,8 +60,9 @@ def append(
     Raises `InvalidError` if the rows don't fit the table or an option is wrong, `RefusedError` (with
     `.outcome`) if the committer refused them for good, `RetryError` if the log or the committer did not
     answer: with a key the same call may be repeated. Rows that are a stream have to be made again for that:
-    one that was read before raises `InvalidError`. Raises `StopError` if the topic was deleted and created
-    again.
+    one that was read before raises `InvalidError`. If reading them fails, the error of a
+    `pyarrow.RecordBatchReader` is raised as it is, and that of other streams as the cause of an
+    `InvalidError`. Raises `StopError` if the topic was deleted and created again.
     """
     settings = write_settings(table, options, append)
     key = batch_key(app_id, batch_id)

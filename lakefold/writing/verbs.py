@@ -48,8 +48,8 @@ def append(
     """Append the rows of Arrow, Parquet, CSV or JSON-lines files to TABLE, as one batch.
 
     The rows are written as data files of TABLE's format by this process, then one proposal is sent, and its
-    outcome is printed. If TABLE does not exist, it is created with the columns of the files. CSV and JSON
-    columns are read with the types of the table.
+    outcome is printed. If TABLE does not exist, it is created with the columns of the files, once their first
+    64 MiB of rows fit. CSV and JSON columns are read with the types of the table.
 
     With --app-id and --batch-id the rows are added once, however often the command is repeated.
     """

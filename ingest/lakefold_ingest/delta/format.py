@@ -12,7 +12,7 @@ from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.delta.view import DeltaView, delta_view
 from lakefold_reader.delta.versions import content_of, read_state, read_summary
 from lakefold_reader.format.source import Source
-from lakefold_table.delta.actions.lines import lines_of
+from lakefold_table.delta.actions.lines import lines_of, parse_actions
 from lakefold_table.delta.actions.table_actions import (
     AppTransaction,
     CommitInfo,
@@ -89,6 +89,13 @@ class DeltaWriting:
         """See `WriterFormat.creation`."""
         protocol, metadata = new_table(settings, key, schema)
         return creation_proposal(settings.table, protocol, metadata)
+
+    def columns(self, creation: Envelope) -> pa.Schema:
+        """See `WriterFormat.columns`."""
+        (metadata,) = (
+            each for each in parse_actions(creation.delta.actions) if isinstance(each, TableMetadata)
+        )
+        return table_schema(metadata)
 
     def evolution(self, settings: TableSettings) -> DeltaEvolution:
         """See `WriterFormat.evolution`."""

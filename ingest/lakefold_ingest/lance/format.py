@@ -85,6 +85,11 @@ class LanceWriting:
         envelope.lance.overwrite.config_upsert_values.update(settings.table_properties)
         return envelope
 
+    def columns(self, creation: Envelope) -> pa.Schema:
+        """See `WriterFormat.columns`."""
+        overwrite = creation.lance.overwrite
+        return schema_to_arrow(overwrite.schema, overwrite.schema_metadata)
+
     def evolution(self, settings: TableSettings) -> LanceEvolution:
         """See `WriterFormat.evolution`."""
         return LanceEvolution(settings)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_faults import bad_rows_error
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_ingest.rows.row_writer import RowWriter
+from lakefold_ingest.rows.row_writer import RowWriter, check_rows
 from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_ingest.writing.report import figures_of
@@ -18,7 +19,7 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -50,7 +51,7 @@ class AppendRows(KeepsBadRows):
     writes the rows as files for the target that it is given and returns them. It is called
     again if an append is refused because the table's schema changed while the files were written. `count`
     returns how many rows there are; it is called only if the batch was folded before. `write` puts rows that
-    it left out into `bad_rows`.
+    it left out into `bad_rows`. `first` returns rows that are checked before a table is created for them.
     """
 
     schema: pa.Schema
@@ -59,6 +60,7 @@ class AppendRows(KeepsBadRows):
     count: Callable[[], int] | None = None
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
     given: pa.Schema | None = None
+    first: Callable[[], Iterable[pa.RecordBatch]] = tuple
 
     @property
     def batch_columns(self) -> BatchColumns | None:
@@ -77,6 +79,12 @@ class AppendRows(KeepsBadRows):
         if self.count is None:
             return ""
         return batch_content("append", self.schema.names, self.count() if rows is None else rows)
+
+    def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
+        """See `ChecksColumns.check`: the first rows."""
+        first = self.first()
+        if not keeps_bad_rows:
+            check_rows(first, fit(self.schema, columns, where), where)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.
@@ -166,4 +174,4 @@ def append_source(
 
     attempts = ATTEMPTS if source.is_repeatable else 1
     counted = None if leaves_rows_out else count
-    return AppendRows(schema, write, attempts, counted, bad_rows, source.schema)
+    return AppendRows(schema, write, attempts, counted, bad_rows, source.schema, source.ahead)

@@ -7,7 +7,9 @@ A frame of pandas that was filtered has an index without a name, which is no col
 from __future__ import annotations
 
 import json
+import math
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
@@ -32,8 +34,12 @@ _INSTEAD: Final = {
     "generator": "pass pyarrow.RecordBatchReader.from_batches(schema, rows)",
 }
 """What to pass in place of rows that have no stream, by the name of their type."""
+AHEAD_BYTES: Final = 64 * 1024 * 1024
+"""How much of a stream is read before a table is created for its rows. Of a table it is all."""
 _begun: Final[WeakSet[pa.RecordBatchReader]] = WeakSet()
 """The streams that were read here, at least in part. They would give fewer rows, or none, if read again."""
+_DETAIL: Final = ". Detail: Python exception: "
+"""What Arrow puts before the traceback of an error of Python's that it passes on as a text."""
 _LISTS: Final = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
@@ -55,6 +61,7 @@ class RowSource:
         self._rows = rows
         self._reader: pa.RecordBatchReader | None = _reader_of(rows)
         self._count: int | None = None
+        self._ahead: tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]] | None = None
         self._checks = checks
         self.checksum = ""
         """The checksum of the rows, once they were read; empty if it is not wanted."""
@@ -65,13 +72,32 @@ class RowSource:
         self.schema = pa.schema(fields, self._given.metadata)
         self.is_repeatable = not isinstance(rows, pa.RecordBatchReader)
 
+    def ahead(self) -> list[pa.RecordBatch]:
+        """Returns the first rows, all of a table, which `batches` yields as well. Raises as `batches`."""
+        if self._ahead is None:
+            most = math.inf if isinstance(self._rows, pa.Table) else AHEAD_BYTES
+            held, size, rows = list[pa.RecordBatch](), 0, self._read()
+            while size < most and (batch := next(rows, None)) is not None:
+                held.append(batch)
+                size += batch.nbytes
+            self._ahead = held, rows
+        return self._ahead[0]
+
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows. Raises `InvalidError` if they are read again and the source has lost them."""
+        """Yields the rows.
+
+        Raises `InvalidError` if they can't be read, or are read again and the source has lost them, and the
+        error that ended a `RecordBatchReader`, unless it is Arrow's.
+        """
+        ahead, self._ahead = self._ahead, None
+        return self._read() if ahead is None else chain(*ahead)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         reader, self._reader = self._reader or _reader_of(self._rows), None
         if isinstance(self._rows, pa.RecordBatchReader):
             _begun.add(self._rows)
         count, checksum = 0, RowChecksum()
-        for given in reader:
+        for given in self._given_by(reader):
             batch = given if self.schema == self._given else given.cast(self.schema)
             count += batch.num_rows
             if self._checks:
@@ -82,6 +108,18 @@ class RowSource:
             raise InvalidError(message, where="rows", hint="pass a table or data frame, not a stream")
         self._count = count
         self.checksum = str(checksum) if self._checks else ""
+
+    def _given_by(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yields what the reader has. A stream of another library gives the text of its error only."""
+        try:
+            yield from reader
+        except (pa.ArrowException, OSError) as error:
+            text, is_passed_on, _ = str(error).partition(_DETAIL)
+            is_own = isinstance(self._rows, pa.RecordBatchReader) or hasattr(self._rows, "to_reader")
+            if isinstance(error, OSError) and is_own and not is_passed_on:
+                raise
+            message = f"the rows can't be read: {text}"
+            raise InvalidError(message, where="rows", hint="see why their source fails") from error
 
     def table(self) -> pa.Table:
         """Returns all rows, which are held in memory then. Raises as `batches`."""
@@ -131,9 +169,13 @@ def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader) and rows in _begun:
         message = "the stream was read before, and can't be read again"
         raise InvalidError(message, where="rows", hint="pass a table, or make the stream again")
-    if isinstance(rows, pa.Table):
-        # From a stream of another library Arrow takes columns of up to 63 levels.
-        return rows.to_reader()
+    if isinstance(rows, pa.RecordBatchReader):
+        # Its errors would be texts in a stream made of it.
+        return rows
+    if hasattr(rows, "to_reader"):
+        # For a table of Lakefold's, as above. A table of pyarrow has columns of more than 63 levels.
+        reader: pa.RecordBatchReader = rows.to_reader()
+        return reader
     try:
         reader = pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, ValueError) as error:

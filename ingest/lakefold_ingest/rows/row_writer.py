@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.rows.json_values import check_json
-from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
+from lakefold_ingest.rows.row_faults import BAD_ROWS, bad_rows_error, faults_of
 from lakefold_ingest.rows.row_order import files_in_order
 from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_ingest.rows.unused_files import remove_unused
@@ -21,6 +21,7 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lakefold_ingest.rows.fitting import Fitting
     from lakefold_ingest.rows.target import Target, WrittenFile
 
 
@@ -79,19 +80,34 @@ class RowWriter:
 
     def _fitted(self, batch: pa.RecordBatch, *, whole: bool) -> pa.RecordBatch:
         """Returns the rows that fit, and notes the others. Raises `InvalidError` if the batch doesn't fit."""
-        fitting = self._target.fitting
-        try:
-            rows = fitting.apply(batch)
-            check_json(rows)
-        except InvalidError:
-            faults = faults_of(batch, fitting)
-            if not faults.rows.size:
-                raise
-            source = self._target.source_columns if whole else ()
-            self._bad.append(faults.described(pa.Table.from_batches([batch]), source=source, whole=whole))
-            good = np.setdiff1d(np.arange(batch.num_rows), faults.rows)
-            rows = fitting.apply(batch.take(pa.array(good)))
-        return rows
+        source = self._target.source_columns if whole else ()
+        return _fitted(batch, self._target.fitting, self._bad, source, whole=whole)
+
+
+def check_rows(batches: Iterable[pa.RecordBatch], fitting: Fitting, where: str) -> None:
+    """Raises `InvalidError` if rows don't fit a table, which `where` names: `BadRowsError` if it has rows."""
+    bad: list[pa.Table] = []
+    for batch in batches:
+        _fitted(batch, fitting, bad, (), whole=False)
+    if bad:
+        raise bad_rows_error(pa.concat_tables(bad), where)
+
+
+def _fitted(
+    batch: pa.RecordBatch, fitting: Fitting, bad: list[pa.Table], source: tuple[str, ...], *, whole: bool
+) -> pa.RecordBatch:
+    """Returns the rows that fit, and adds the others to `bad`. Raises `InvalidError` as `RowWriter`."""
+    try:
+        rows = fitting.apply(batch)
+        check_json(rows)
+    except InvalidError:
+        faults = faults_of(batch, fitting)
+        if not faults.rows.size:
+            raise
+        bad.append(faults.described(pa.Table.from_batches([batch]), source=source, whole=whole))
+        good = np.setdiff1d(np.arange(batch.num_rows), faults.rows)
+        rows = fitting.apply(batch.take(pa.array(good)))
+    return rows
 
 
 class _Repeated:

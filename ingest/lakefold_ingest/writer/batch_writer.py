@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import AppendRows
+from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batching import BatchIds, Batching, BatchLimits
@@ -552,11 +553,13 @@ def _report_of_rows(report: BatchReport, rows: int) -> BatchReport:
 
 
 def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> InvalidError | None:
-    """Returns why the rows don't fit the table at this version; None if they do, or it is not known."""
-    if view is None:
-        return None
+    """Returns why the rows don't fit the table at this version, or one of their columns if there is none.
+
+    Returns None if they do.
+    """
+    shape = pending.shape
     try:
-        fitting = view.target(pending.shape, settings).fitting
+        fitting = fit(shape, shape) if view is None else view.target(shape, settings).fitting
         for batch in pending.table.to_batches():
             check_json(fitting.apply(batch))
     except InvalidError as misfit:
@@ -570,4 +573,4 @@ def _append_of(batch: list[Pending]) -> AppendRows:
     def write(target: Target) -> list[WrittenFile]:
         return list(target.write(rows.to_batches()))
 
-    return AppendRows(rows.schema, write, count=lambda: rows.num_rows)
+    return AppendRows(rows.schema, write, count=lambda: rows.num_rows, first=rows.to_batches)

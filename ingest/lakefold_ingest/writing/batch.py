@@ -8,6 +8,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
   of rows and their columns with those that were folded. If they differ, rows are dropped, so it is a warning.
 - With `bad_records`, rows that can't be written are a proposal of their own before the others. Whether their
   table can have them is checked before the first batch is built.
+- A table that does not exist is created once the first rows fit the columns that it will have: all rows of
+  an upsert or of a table in memory, the beginning of a stream. What is refused behind them leaves it empty.
 - With `merge_schema`, columns that the table lacks or that are too narrow are changed by a proposal of their
   own (`evolution`).
 - A batch that changes nothing is proposed as well, so that its key is folded: run again on a later state of
@@ -48,8 +50,10 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view, seen_source
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.batch_errors import (
+    accepted,
     earlier_refused,
     has_other_rows,
+    invalid,
     is_rolled_back,
     older,
     rolled_back,
@@ -82,9 +86,7 @@ from lakefold_table.entry import (
     Duplicate,
     Invalid,
     Outcome,
-    RefusedError,
     Rejected,
-    Tagged,
 )
 from lakefold_table.errors import InvalidError, NotATableError, OptionName, RetryError, StopError
 from lakefold_table.formats import BUILT_IN
@@ -502,9 +504,9 @@ def open_or_create(
 
     Its schema is what `schema_of` returns. Another writer may create it first. `key`: that of the batch that
     needs the table. `check` raises `InvalidError` if the batch can't be applied to a new table with these
-    columns. `refused_by`: the version for which the batch was refused, 0 if that is not known, None if it was
-    not refused. Raises `NotATableError` if the table does not exist and its schema is None, `RefusedError` if
-    it can't be created, `RetryError` if nothing answers in time.
+    columns: then it is not created. `refused_by`: the version for which the batch was refused, 0 if that is
+    not known, None if it was not refused. Raises `NotATableError` if the table does not exist and its schema
+    is None, `RefusedError` if it can't be created, `RetryError` if nothing answers in time.
     """
     view = _read_view(settings, afresh=refused_by == 0)
     if view is not None and refused_by and view.version < refused_by:
@@ -521,13 +523,14 @@ def open_or_create(
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
     if (fault := name_fault(settings.table)) is not None:
         raise InvalidError(fault.message, where=settings.table, hint=fault.hint)
-    creation = FORMATS[settings.format or DEFAULT].creation(settings, key, schema)
+    table_format = FORMATS[settings.format or DEFAULT]
+    creation = table_format.creation(settings, key, schema)
     if check is not None:
-        check(schema, settings.table)
+        check(table_format.columns(creation), settings.table)
     answer = _client(settings).ask(creation, None, settings.timeout_s)
     result = None if answer.outcome is None else answer.outcome.result
     if answer.outcome is not None and isinstance(result, Invalid):
-        raise _invalid(answer.outcome, result)
+        raise invalid(answer.outcome, result)
     view = _read_view(settings, afresh=True)
     if view is not None:
         return view
@@ -574,27 +577,6 @@ def _no_answer(settings: WriteSettings, answer: Answer, what: str, view: View | 
     return RetryError(message, where=settings.table, hint=hint)
 
 
-def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
-    """Returns the result of the outcome; a Rejected one only if it is retryable.
-
-    Raises `RefusedError` if the proposal was refused for good.
-    """
-    result = outcome.result
-    if isinstance(result, Invalid):
-        raise _invalid(outcome, result)
-    if isinstance(result, Rejected) and not result.conflict.retryable:
-        hint = "`lakefold explain` shows what it conflicts with; build the change again on the table as it is"
-        message = f"the batch was refused: {result.conflict.message}"
-        raise RefusedError(message, outcome=outcome, where=outcome.table, hint=hint)
-    assert not isinstance(result, Tagged)  # noqa: S101 - a batch is no tag
-    return result
-
-
 def _compared(view: View, key: Key, folded: Duplicate, content: str, said: str) -> Duplicate:
     """Returns the outcome of a batch that was folded before. It says whether the batch has other rows now."""
     return replace(folded, different_content=view.differs(key, content, said))
-
-
-def _invalid(outcome: Outcome, result: Invalid) -> RefusedError:
-    message = f"the committer can't fold it: {result.message}"
-    return RefusedError(message, outcome=outcome, where=outcome.table, hint=result.hint)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.report import in_version, refusal_text
 from lakefold_ingest.writing.reused_key import ON_REUSED_KEY
-from lakefold_table.entry import Duplicate, Outcome, RefusedError, rolled_back_text
+from lakefold_table.entry import (
+    Committed,
+    Duplicate,
+    Invalid,
+    Outcome,
+    RefusedError,
+    Rejected,
+    Tagged,
+    rolled_back_text,
+)
 from lakefold_table.errors import InvalidError, OptionName, Text
 
 if TYPE_CHECKING:
@@ -85,3 +94,25 @@ def older(key: Key, later: int, table: str) -> InvalidError:
             '="skip" leaves out the rows of all such batches',
         ),
     )
+
+
+def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
+    """Returns the result of the outcome; a Rejected one only if it is retryable.
+
+    Raises `RefusedError` if the proposal was refused for good.
+    """
+    result = outcome.result
+    if isinstance(result, Invalid):
+        raise invalid(outcome, result)
+    if isinstance(result, Rejected) and not result.conflict.retryable:
+        hint = "`lakefold explain` shows what it conflicts with; build the change again on the table as it is"
+        message = f"the batch was refused: {result.conflict.message}"
+        raise RefusedError(message, outcome=outcome, where=outcome.table, hint=hint)
+    assert not isinstance(result, Tagged)  # noqa: S101 - a batch is no tag
+    return result
+
+
+def invalid(outcome: Outcome, result: Invalid) -> RefusedError:
+    """Returns the error for a proposal that the committer can't fold."""
+    message = f"the committer can't fold it: {result.message}"
+    return RefusedError(message, outcome=outcome, where=outcome.table, hint=result.hint)

@@ -46,7 +46,7 @@ class Operation(Protocol):
 
 @runtime_checkable
 class ChecksColumns(Protocol):
-    """An `Operation` that may not fit a table for other reasons than values of the rows that are written.
+    """An `Operation` that may not fit a table for other reasons than its columns.
 
     It is asked before the table is created or gets columns for the batch: that stays if the batch fails.
     """
