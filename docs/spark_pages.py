@@ -361,11 +361,12 @@ which librdkafka has off by default): another one may send messages again after 
 ## Bad rows
 
 A null in a column that is not nullable, a value that the table's type can't hold (300 in a `uint8`, a
-time that is not of a day), a key or an ordering column without a value, an unknown operation, JSON that
-can't be read and a text that a JSON column can't store (broken, with a name twice in an object, nested
-more than 500 levels deep) fail the batch before its rows are sent. The error (`lakefold.BadRowsError`)
-has the number of such rows, their columns and some examples. Columns that are missing or have another
-type are not bad rows: they always fail the batch.
+time that is not of a day, 9007199254740993 in JSON for a `double`, which would be another number), a key
+or an ordering column without a value, an unknown operation, JSON that can't be read and a text that a
+JSON column can't store (broken, with a name twice in an object, nested more than 500 levels deep) fail
+the batch before its rows are sent. The error (`lakefold.BadRowsError`) has the number of such rows, their
+columns and some examples. Columns that are missing or have another type are not bad rows: they always
+fail the batch.
 
 With `badRecords` (in Python `bad_records`, also of `lakefold.append`, `upsert` and `apply_changes`) the
 batch goes on without these rows. They are appended to the table that it names, which is created if it does

@@ -15,11 +15,11 @@ from lakefold_ingest.cdc.json_events import name_patterns
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.rows.json_depth import check_depth
 from lakefold_ingest.rows.text_numbers import (
-    are_whole,
-    beyond_whole,
     floats_of,
     has_beyond,
     has_infinity,
+    lost_error,
+    lost_whole,
     narrowed,
     too_large,
 )
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-_LONG_WHOLE: Final = re.compile(rb"[:\[,\s]-?[0-9]{19,}\s*(?:[,}\]]|$)")
 _JSON_BLOCK: Final = 1 << 20
 """The bytes at the beginning of a file by which Arrow decides which columns it has."""
 _LATE: Final = ("unexpected field", "changed from null")
@@ -163,8 +162,6 @@ def _check_csv_numbers(path: Path, name: str, nulls: pa.Array) -> None:
 
     options = pyarrow.csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
     texts = _without(pyarrow.csv.read_csv(path, convert_options=options).column(name).combine_chunks(), nulls)
-    if are_whole(texts):
-        raise beyond_whole(name, str(path))
     floats_of(texts, pa.float64(), name)
 
 
@@ -209,14 +206,14 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     schema = _with_types(reader.schema, kinds)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        checked = {*known}
+        checked = set[str]()
         for batch in reader:
             for name in (name for name in batch.schema.names if has_infinity(batch.column(name))):
                 _check_json_range(path, name)
             for name in {*batch.schema.names} - checked:
                 if has_beyond(batch.column(name)):
                     checked.add(name)
-                    _check_json_numbers(path, schema.field(name))
+                    _check_json_numbers(path, batch.schema.field(name))
             columns = [
                 narrowed(column, kinds[name], name) if name in kinds else column
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -316,27 +313,10 @@ def _check_json_range(path: Path, name: str) -> None:
 
 
 def _check_json_numbers(path: Path, field: pa.Field) -> None:
-    """Raises `InvalidError` if the numbers of a column, which was read as doubles, are all whole."""
-    import pyarrow.json
-
-    if not any(_LONG_WHOLE.search(line) for line in path.read_bytes().splitlines()):
-        return
-    whole = pa.schema([field.with_type(_as_whole(field.type))])
-    options = pyarrow.json.ParseOptions(explicit_schema=whole, unexpected_field_behavior="ignore")
-    try:
-        pyarrow.json.read_json(path, parse_options=options)
-    except pa.ArrowException:
-        return
-    raise beyond_whole(field.name, str(path))
-
-
-def _as_whole(kind: pa.DataType) -> pa.DataType:
-    """Returns the type with large whole numbers in place of doubles, at any depth."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_whole(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_as_whole(kind.value_type))
-    return pa.decimal256(76, 0) if pa.types.is_floating(kind) else kind
+    """Raises `InvalidError` if a column, which was read as doubles, has a whole number that these lack."""
+    number = lost_whole(path.read_text(), pa.struct([field]))
+    if number is not None:
+        raise lost_error(number, field.name, str(path))
 
 
 FORMATS: Final[dict[str, Callable[[Path, pa.Schema | None], Batches]]] = {

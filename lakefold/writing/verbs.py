@@ -49,7 +49,8 @@ def append(
 
     The rows are written as data files of TABLE's format by this process, then one proposal is sent, and its
     outcome is printed. If TABLE does not exist, it is created with the columns of the files, once their first
-    64 MiB of rows fit. CSV and JSON columns are read with the types of the table.
+    64 MiB of rows fit. CSV and JSON columns are read with the types of the table. Whole numbers that would
+    be other ones in a column of floats are refused.
 
     With --app-id and --batch-id the rows are added once, however often the command is repeated.
     """

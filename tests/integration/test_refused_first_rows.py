@@ -145,3 +145,23 @@ def test_a_file_that_is_refused_behind_its_first_block_leaves_no_table(
         error = json.loads(capsys.readouterr().out)["error"]
         assert (error["kind"], name in error["where"]) == ("InvalidError", True)
         assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_that_was_refused_is_refused_again(
+    options: lakefold.WriteOptions, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its numbers are none of a double, which the columns of a new table would be, and of another one are."""
+    (tmp_path / "rows.csv").write_text("a\n12345678901234567891\n1\n")
+    (tmp_path / "rows.jsonl").write_text('{"a": 12345678901234567891}\n')
+    double = pa.table({"a": [0.5]})
+    lakefold.append(tmp_path / "double", double, **in_format(options, kind))
+    for name in ("rows.csv", "rows.jsonl"):
+        for table in ("new", "new", "double"):
+            words = ["append", str(tmp_path / table), str(tmp_path / name), "--format", kind, "--json"]
+            assert run([*words, "--app-id=a", "--batch-id=1", *log_words(options)]) == 2
+            error = json.loads(capsys.readouterr().out)["error"]
+            assert error["kind"] == "InvalidError"
+            assert "12345678901234567891 would be another one as a double" in error["message"]
+            assert not (tmp_path / "new").exists()
+    assert lakefold.open(tmp_path / "double").to_arrow() == double

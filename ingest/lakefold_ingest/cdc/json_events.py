@@ -21,7 +21,15 @@ from pyarrow import types
 from lakefold_ingest.rows.fitting import is_list, plain_field
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
 from lakefold_ingest.rows.row_faults import RowFaults, find_faults
-from lakefold_ingest.rows.text_numbers import MAY_BE_TOO_LARGE, narrowed, too_large, wide
+from lakefold_ingest.rows.text_numbers import (
+    MAY_BE_TOO_LARGE,
+    has_beyond,
+    lost_text,
+    lost_whole,
+    narrowed,
+    too_large,
+    wide,
+)
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -86,7 +94,8 @@ def parsed(
 
     for index, reason in find_faults(len(lines), fault):
         faults.add(rows[index : index + 1], name, reason)
-    return _joined(pieces, len(column), kind, name, needed)
+    values = _joined(pieces, len(column), kind, name, needed)
+    return _without_lost(values, texts, kind, name, faults)
 
 
 def with_bare_floats(column: pa.ChunkedArray, fields: Sequence[pa.Field]) -> pa.ChunkedArray:
@@ -199,6 +208,24 @@ def _without_too_large(texts: pa.Array, name: str, faults: RowFaults) -> pa.Arra
             faults.add(np.array([row]), name, f"the number {number} is beyond the range of double")
             keep[row] = False
     return texts if keep.all() else pc.if_else(pa.array(keep), texts, pa.scalar(None, texts.type))
+
+
+def _without_lost(
+    values: pa.ChunkedArray, texts: pa.Array, kind: pa.StructType, name: str, faults: RowFaults
+) -> pa.ChunkedArray:
+    """Returns the values with null for those of texts with a whole number that doubles of `kind` lack."""
+    array = values.combine_chunks()
+
+    def has_large(start: int, stop: int) -> str | None:
+        return "" if has_beyond(array.slice(start, stop - start)) else None
+
+    keep = np.ones(len(array), np.bool_)
+    for row, _ in find_faults(len(array), has_large):
+        number = lost_whole(texts[row].as_py(), kind)
+        if number is not None:
+            faults.add(np.array([row]), name, lost_text(number))
+            keep[row] = False
+    return values if keep.all() else pa.chunked_array([pc.if_else(keep, array, pa.scalar(None, array.type))])
 
 
 def _lines(texts: pa.Array) -> pa.Array:
