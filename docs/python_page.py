@@ -29,7 +29,7 @@ GROUPS: Final = {
     ),
     "Read": ("open", "Table", "changes"),
     "Follow": ("tail", "Tail", "Change", "Cursor", "OutcomesTopic", "Pace", "consumers", "Consumer"),
-    "Versions by names, and back to one": ("tag", "branch", "refs", "restore"),
+    "Versions by names, and back to one": ("tag", "branch", "refs", "restore", "revert", "RevertReport"),
     "Find out": ("history", "explain"),
     "Maintain": ("compact", "cleanup"),
     "Errors": tuple(sorted(name for name in lakefold.__all__ if name.endswith("Error"))),

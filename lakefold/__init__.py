@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lakefold.branching.functions import branch as branch
     from lakefold.branching.functions import restore as restore
     from lakefold.branching.functions import tag as tag
+    from lakefold.branching.revert import RevertReport as RevertReport
+    from lakefold.branching.revert import revert as revert
     from lakefold.maintaining.compaction import compact as compact
     from lakefold.reading.functions import cleanup as cleanup
     from lakefold.reading.functions import explain as explain
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import NotMatchedBySourceDelete as NotMatchedBySourceDelete
     from lakefold_ingest.merge.clauses import NotMatchedBySourceUpdate as NotMatchedBySourceUpdate
     from lakefold_ingest.merge.clauses import NotMatchedInsert as NotMatchedInsert
+    from lakefold_ingest.revert.conflicts import RevertConflictError as RevertConflictError
     from lakefold_ingest.rows.row_faults import BadRowsError as BadRowsError
     from lakefold_ingest.writing.report import BatchReport as BatchReport
     from lakefold_ingest.writing.reused_key import ReusedKeyError as ReusedKeyError
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import NotATableError as NotATableError
     from lakefold_table.errors import NotFoldedYetError as NotFoldedYetError
     from lakefold_table.errors import NotPublishedYetError as NotPublishedYetError
+    from lakefold_table.errors import PreconditionError as PreconditionError
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
@@ -79,6 +83,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "lakefold.branching.functions": ("branch", "restore", "tag"),
+    "lakefold.branching.revert": ("RevertReport", "revert"),
     "lakefold.maintaining.compaction": ("compact",),
     "lakefold.reading.functions": ("cleanup", "explain", "history", "refs"),
     "lakefold_ingest.merge.batch_keys": ("BadKeysError",),
@@ -92,6 +97,7 @@ _HOMES = {
     "lakefold_ingest.rows.row_faults": ("BadRowsError",),
     "lakefold.writing.functions": ("Writer", "append", "apply_changes", "delete", "upsert"),
     "lakefold.writing.options": ("WriteOptions",),
+    "lakefold_ingest.revert.conflicts": ("RevertConflictError",),
     "lakefold_ingest.writing.report": ("BatchReport",),
     "lakefold_ingest.writing.reused_key": ("ReusedKeyError",),
     "lakefold_reader.tail.change": ("Change",),
@@ -112,6 +118,7 @@ _HOMES = {
         "NotATableError",
         "NotFoldedYetError",
         "NotPublishedYetError",
+        "PreconditionError",
         "RetryError",
         "StopError",
         "VersionExpiredError",

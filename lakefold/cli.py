@@ -134,6 +134,10 @@ VERBS_BY_PURPOSE: Final = {
             "lakefold.branching.verbs:restore",
             "Make an earlier version the newest again, through the log.",
         ),
+        "revert": Verb(
+            "lakefold.branching.revert_verb:command",
+            "Take out what single batches did, through the log.",
+        ),
     },
     "Operate": {
         "explain": Verb(

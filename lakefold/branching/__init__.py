@@ -1,1 +1,1 @@
-"""The verbs `tag`, `branch` and `restore`: name a version, begin a branch at it, make it the newest again."""
+"""The verbs about older versions: `tag`, `branch` and `restore` of one, `revert` of single batches."""

@@ -57,6 +57,8 @@ VERBS = {
     "tag": f"TABLE NAME {STORE} --version --tag --as-of --delete",
     "branch": f"TABLE NAME {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
     "restore": f"TABLE {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
+    "revert": f"TABLE BATCHES {KAFKA} {TOPICS} {STORE} --version --positions --branch --keys --keep-later "
+    "--with-dependents --dry-run --wait",
     "forget": f"TABLE APP_ID {KAFKA} {TOPICS} {STORE} --branch --dry-run --yes --wait",
     "consumers": f"TABLE {STORE} --set --drop --branch",
     "cleanup": f"TABLE {STORE} --older-than --keep --dry-run --branch",

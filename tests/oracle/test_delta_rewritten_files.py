@@ -18,7 +18,7 @@ from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_reader.delta.feed.unchanged_rows import value_numbers
+from lakefold_reader.format.value_numbers import value_numbers
 from tests.delta_merging import DeltaFolding, delta_rs_rows
 from tests.oracle.test_delta_merges import KINDS
 

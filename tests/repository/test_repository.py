@@ -56,6 +56,9 @@ KNOW_NO_FORMAT = {
         "lakefold_ingest.merge.formats",
         "lakefold_ingest.merge.lance",
         "lakefold_ingest.merge.delta",
+        "lakefold_ingest.revert.formats",
+        "lakefold_ingest.revert.lance",
+        "lakefold_ingest.revert.delta",
     ),
     ("Maintenance knows table formats in their own packages alone", "lakefold_maintenance"): (
         "lakefold_maintenance.formats",

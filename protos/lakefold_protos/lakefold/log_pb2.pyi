@@ -66,6 +66,7 @@ class Envelope(_message.Message):
     FORGET_APP_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    REVERTS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
     app_id: _builtins.str
@@ -123,6 +124,10 @@ class Envelope(_message.Message):
     def author(self) -> Global___Author:
         """Who sent the proposal and why. It decides nothing: the version that contains the proposal records it."""
 
+    @_builtins.property
+    def reverts(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]:
+        """The keys of the entries that the proposal undoes, as far as they are known: they are marked as undone."""
+
     def __init__(
         self,
         *,
@@ -145,10 +150,11 @@ class Envelope(_message.Message):
         forget_app: Global___ForgetApp | None = ...,
         author: Global___Author | None = ...,
         content: _builtins.str = ...,
+        reverts: _abc.Iterable[Global___BatchKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
@@ -160,6 +166,35 @@ class Envelope(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_proposal) -> _WhichOneofReturnType_proposal | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class BatchKey(_message.Message):
+    """The key of an entry: app_id and batch_id, or the uuid of its proposal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    UUID_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.str
+    batch_id: _builtins.int
+    uuid: _builtins.str
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.str = ...,
+        batch_id: _builtins.int | None = ...,
+        uuid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "app_id", b"app_id", "batch_id", b"batch_id", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
+    _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
+
+Global___BatchKey: _TypeAlias = BatchKey  # noqa: Y015
 
 @_typing.final
 class Author(_message.Message):

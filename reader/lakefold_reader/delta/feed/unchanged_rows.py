@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import types
 
 from lakefold_reader.delta.data_files import DataFile
+from lakefold_reader.format.value_numbers import joined, nth, value_numbers
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
     Numbers = NDArray[np.int64]
-
-ITEM_BYTES = 8
 
 
 @value()
@@ -72,7 +69,7 @@ def unchanged_rows(source: Source, rewrite: Rewrite, columns: Sequence[DeltaColu
             if not np.intersect1d(numbers[:split], numbers[split:]).size:
                 return {}
             arrays = [batch.column(0) for file in files for batch in file.batches([column])]
-            numbers = _joined(numbers, value_numbers(arrays))
+            numbers = joined(numbers, value_numbers(arrays))
     except DamagedError:
         return {}
     same = _paired(numbers, split)
@@ -80,66 +77,9 @@ def unchanged_rows(source: Source, rewrite: Rewrite, columns: Sequence[DeltaColu
     return {rows.path: np.flatnonzero(part) for rows, part in parts}
 
 
-def value_numbers(arrays: Sequence[pa.Array]) -> Numbers:
-    """Returns a number for each value of arrays of one type, which is the same for equal values."""
-    if not arrays:
-        return np.zeros(0, np.int64)
-    kind = arrays[0].type
-    valid = np.concatenate([_mask(array) for array in arrays]).astype(np.int64)
-    if types.is_struct(kind):
-        for part in zip(*(array.flatten() for array in arrays), strict=True):
-            valid = _joined(valid, value_numbers(part))
-        return valid
-    if types.is_map(kind):
-        items = pa.list_(kind.field(0))
-        return value_numbers([array.cast(items) for array in arrays])
-    if types.is_list(kind) or types.is_large_list(kind):
-        # The items of an array are those of its values alone, so that their numbers are one after the other.
-        numbers = value_numbers([array.flatten() for array in arrays]).tobytes()
-        lengths = np.concatenate([_lengths(array) for array in arrays])
-        offsets = np.concatenate([[0], np.cumsum(lengths)]) * ITEM_BYTES
-        buffers = [None, pa.py_buffer(offsets.astype(np.int64).tobytes()), pa.py_buffer(numbers)]
-        texts = pa.Array.from_buffers(pa.large_binary(), lengths.size, buffers)
-        return _joined(valid, value_numbers([texts]))
-    if types.is_null(kind):
-        return valid
-    encoded = pa.chunked_array(arrays, kind).dictionary_encode(null_encoding="encode")
-    indices = [chunk.indices.to_numpy(zero_copy_only=False).astype(np.int64) for chunk in encoded.chunks]
-    return np.concatenate([np.zeros(0, np.int64), *indices])
-
-
-def _mask(array: pa.Array) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _lengths(array: pa.Array) -> Numbers:
-    """Returns the number of items of each list, 0 for null."""
-    lengths: Numbers = np.where(_mask(array), np.diff(array.offsets.to_numpy().astype(np.int64)), 0)
-    return lengths
-
-
-def _joined(first: Numbers, second: Numbers) -> Numbers:
-    """Returns a number for each pair, below the number of rows."""
-    both = first * (int(second.max(initial=0)) + 1) + second
-    numbers: Numbers = np.unique(both, return_inverse=True)[1].astype(np.int64)
-    return numbers
-
-
 def _paired(numbers: Numbers, split: int) -> NDArray[np.bool_]:
     """Returns which of the numbers are on both sides of `split`, each as often as on the side with fewer."""
     most = int(numbers.max(initial=-1)) + 1
     sides = (numbers[:split], numbers[split:])
     common = np.minimum(*(np.bincount(side, minlength=most) for side in sides))
-    return np.concatenate([_nth(side) < common[side] for side in sides])
-
-
-def _nth(numbers: Numbers) -> Numbers:
-    """Returns for each number how many equal ones are before it."""
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    first = np.repeat(starts, np.diff(np.append(starts, ordered.size)))
-    nth = np.empty(numbers.size, np.int64)
-    nth[order] = np.arange(numbers.size) - first
-    return nth
+    return np.concatenate([nth(side) < common[side] for side in sides])

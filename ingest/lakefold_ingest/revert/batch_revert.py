@@ -1,0 +1,135 @@
+"""The operation that undoes batches: planned on the newest version, and planned again if it is refused.
+
+Between the plan and the version others may commit. If that concerns rows that go, the committer refuses the
+proposal as it refuses any Update of rows that others changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_ingest.formats import seen_source
+from lakefold_ingest.revert.conflicts import RevertConflictError
+from lakefold_ingest.revert.formats import row_history
+from lakefold_ingest.revert.named_entries import EntrySearch
+from lakefold_ingest.revert.plan import plan_revert
+from lakefold_ingest.revert.row_history import NO_ADDRESSES
+from lakefold_table.errors import InvalidError, OptionName, PreconditionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.revert.entries import LoggedEntries, NamedVersion
+    from lakefold_ingest.revert.plan import RevertPlan
+    from lakefold_ingest.revert.row_history import Addresses, RowHistory
+    from lakefold_ingest.view import View
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.format.source import Source
+
+ATTEMPTS: Final = 20
+"""How often the plan is made at most. Each time others changed the rows meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevertRequest:
+    """What is to be undone: `batches`, or all entries of `version`, or those at `positions` of the log.
+
+    `keep_later`: rows that later entries changed stay as these left them. `with_dependents`: these entries
+    are undone as well. `keys`: the columns that identify a row; empty: as the table or the entries say it.
+    Raises `InvalidError` if not exactly one of the first three is given, or both of the next two.
+    """
+
+    batches: tuple[tuple[str, int], ...] = ()
+    version: int | None = None
+    positions: tuple[int, int] | None = None
+    keep_later: bool = False
+    with_dependents: bool = False
+    keys: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = [bool(self.batches), self.version is not None, self.positions is not None]
+        if sum(given) != 1:
+            message = "name what is to be undone in one way: batches, a version, or positions"
+            raise InvalidError(message, where=OptionName("batches"), hint='give batches=["loader:7"]')
+        if self.keep_later and self.with_dependents:
+            message = "rows that were changed later either stay as they are, or those changes are undone too"
+            raise InvalidError(message, where=OptionName("keep_later"), hint="give one of both options")
+
+    def named(self, source: Source, log: LoggedEntries) -> list[NamedVersion]:
+        """Returns the entries that are meant. Raises as `EntrySearch`."""
+        search = EntrySearch(source, log)
+        if self.version is not None:
+            return [search.by_version(self.version)]
+        if self.positions is not None:
+            return search.by_positions(*self.positions)
+        return search.by_batches(self.batches)
+
+
+@dataclass(slots=True)
+class RevertBatches:
+    """An `Operation` that undoes batches. `plan`: the last that was made."""
+
+    request: RevertRequest
+    log: LoggedEntries
+    attempts: int = ATTEMPTS
+    schema: None = None
+    batch_columns: None = None
+    plan: RevertPlan | None = field(default=None, init=False)
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Plans on the version of `view` and returns the proposal; None if no row goes or comes back.
+
+        Raises `RevertConflictError` if later entries changed rows, unless the request says what to do then;
+        `PreconditionError`, `VersionExpiredError` or `InvalidError` if it isn't known what is to be undone.
+        """
+        history, plan = self.planned(view, settings.storage_options)
+        request = self.request
+        if plan.conflicts and not request.keep_later:
+            raise RevertConflictError(plan.conflicts, where=view.uri)
+        if plan.uncertain and request.keep_later:
+            versions = ", ".join(map(str, plan.uncertain))
+            message = f"which removed rows of version {versions} were changed later isn't known"
+            hint = (
+                "name the columns that identify a row (--keys, keys=), or undo what was built on them as well"
+            )
+            raise PreconditionError(message, where=view.uri, hint=hint)
+        if plan.changes_nothing:
+            return None
+        rows, row_ids = _returned(history, plan)
+        envelope = history.proposal(view, key, settings, plan.removed, rows, row_ids)
+        for each in plan.entries:
+            envelope.reverts.extend(name.message() for name in each.keys)
+        return envelope
+
+    def planned(self, view: View, storage_options: Mapping[str, str]) -> tuple[RowHistory, RevertPlan]:
+        """Returns the plan on the version of `view`, and the history of rows that it was made from."""
+        source = seen_source(view.uri, storage_options)
+        history = row_history(source, view.version)
+        request = self.request
+        named = request.named(source, self.log)
+        self.plan = plan_revert(
+            history, named, self.log, keys=request.keys, with_dependents=request.with_dependents
+        )
+        return history, self.plan
+
+
+def _returned(history: RowHistory, plan: RevertPlan) -> tuple[pa.Table, Addresses]:
+    """Returns the rows that come back, and the ids of the first of them, which rows that go have now."""
+    if not plan.returned:
+        return history.rows(NO_ADDRESSES, plan.newest), NO_ADDRESSES
+    tables = [history.rows(rows, version) for version, rows in plan.returned]
+    rows = pa.concat_tables(tables)
+    now = history.row_ids(plan.removed, plan.newest)
+    before = [history.row_ids(each, version) for version, each in plan.returned]
+    if now is None or any(ids is None for ids in before):
+        return rows, NO_ADDRESSES
+    ids = np.concatenate([each for each in before if each is not None])
+    kept = np.isin(ids, now)
+    order = np.argsort(~kept, kind="stable")
+    return rows.take(pa.array(order)), ids[kept]

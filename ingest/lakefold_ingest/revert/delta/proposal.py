@@ -1,0 +1,96 @@
+"""The actions that take out the rows of a batch from a Delta table and put back those that it removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_ingest.delta.proposals import begin_proposal
+from lakefold_ingest.delta.view import DeltaView, delta_view
+from lakefold_ingest.merge.delta.version_changes import DeltaReadVersion, open_delta_version
+from lakefold_ingest.merge.new_rows import in_type
+from lakefold_ingest.revert.row_history import addresses_in, joined
+from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_table.delta.actions.lines import lines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.delta.data_files import ParquetTarget
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.revert.row_history import Addresses
+    from lakefold_ingest.view import View
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.delta.actions.file_actions import AddFile
+
+OPERATION: Final = "REVERT"
+"""What the commit calls itself in the table's history."""
+
+
+def revert_proposal(
+    view: View,
+    key: Key,
+    settings: WriteSettings,
+    removed: Mapping[str, NDArray[np.uint32]],
+    returned: pa.Table,
+    row_ids: Addresses,
+) -> Envelope:
+    """See `RowHistory.proposal`. `removed`: the positions of rows by the path of their file."""
+    view = delta_view(view, "undoing a batch")
+    table, target = open_delta_version(view, settings.storage_options), view.whole_rows(settings)
+    files = _written(view, table, target, returned, row_ids)
+    if not removed:
+        envelope = begin_proposal(view.uri, key, view.version, OPERATION)
+        envelope.delta.actions = lines_of(files)
+        return envelope
+    addresses = joined([addresses_in(table.numbers[path], rows) for path, rows in removed.items()])
+    try:
+        return table.replacement(target, key, addresses, files, "", OPERATION)
+    except BaseException as error:
+        remove_unused(target, files, str(error))
+        raise
+
+
+def _written(
+    view: DeltaView,
+    table: DeltaReadVersion,
+    target: ParquetTarget,
+    returned: pa.Table,
+    row_ids: Addresses,
+) -> list[AddFile]:
+    """Writes the rows that come back. The first of them keep these row ids, if the table tracks rows."""
+    if not returned.num_rows:
+        return []
+    schema = target.fitting.schema
+    rows = pa.table([in_type(returned.column(field.name), field) for field in schema], schema=schema)
+    into = replace(target, fitting=view.ruled(target.fitting, schema.names))
+    written: list[AddFile] = []
+    try:
+        if table.kept_columns and row_ids.size:
+            column = table.kept_columns[0].field
+            hidden = into.with_hidden(pa.schema([column]))
+            written.extend(hidden.write(_with_ids(into, rows, row_ids, column.name)))
+        else:
+            written.extend(into.write(rows.to_batches()))
+    except BaseException as error:
+        remove_unused(target, written, str(error))
+        raise
+    return written
+
+
+def _with_ids(
+    target: ParquetTarget, rows: pa.Table, row_ids: Addresses, name: str
+) -> Iterator[pa.RecordBatch]:
+    ids, start = row_ids.astype(np.int64), 0
+    for batch in rows.to_batches():
+        fitted = target.fitting.apply(batch)
+        kept = pa.array(ids[start : start + fitted.num_rows])
+        start += fitted.num_rows
+        column = pa.concat_arrays([kept, pa.nulls(fitted.num_rows - len(kept), pa.int64())])
+        yield pa.RecordBatch.from_arrays([*fitted.columns, column], [*fitted.schema.names, name])

@@ -1,0 +1,155 @@
+"""What the entries of a version did to rows, each apart from the others of its version.
+
+Files that were added belong to one entry, by the version's record. Rows that were removed belong to the only
+entry that removed any. If several did, the log says which removed which: a proposal names them by their
+addresses in the version that it was built on.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakefold_ingest.revert.entries import Offsets, record_at, removers
+from lakefold_ingest.revert.following import follow
+from lakefold_ingest.revert.row_history import UNKNOWN_ENTRY, Addresses, RemovedAndAdded, RowHistory
+from lakefold_reader.format.value_numbers import equal_rows
+from lakefold_table.errors import LakefoldError, PreconditionError
+from lakefold_table.marks.record import position_at
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.revert.entries import LoggedEntries
+    from lakefold_table.marks.record import Record
+
+
+@value()
+class EntryEffect:
+    """What entries of a version did. The addresses are as of `RemovedAndAdded`.
+
+    `successors`: for each removed row the index in `added` of the row that took its place, -1 for a row that
+    was deleted. None: rows were removed and added, and what they have to do with each other is not known.
+    """
+
+    added: Addresses
+    removed: Addresses
+    successors: NDArray[np.int64] | None
+
+
+class VersionEffects:
+    """The entries of one version, and what they did. What was found out is kept."""
+
+    def __init__(
+        self, history: RowHistory, version: int, versions: Sequence[int], log: LoggedEntries
+    ) -> None:
+        self.version = version
+        self._history = history
+        self._versions = versions
+        self._log = log
+        self._owners: dict[int, Addresses] | None = None
+
+    @cached_property
+    def record(self) -> Record | None:
+        """What the version records; None if no committer made it."""
+        return record_at(self._history.source, self.version)
+
+    @cached_property
+    def rows(self) -> RemovedAndAdded:
+        """The rows that the version changed, whichever entry did it."""
+        return self._history.version_rows(self.version)
+
+    @cached_property
+    def whole(self) -> EntryEffect:
+        """What all entries of the version did."""
+        return self._paired(self.rows.added, self.rows.removed)
+
+    def of(self, offsets: Offsets) -> EntryEffect:
+        """Returns what the entries at these offsets did.
+
+        Raises `PreconditionError` if it is not known which rows are theirs.
+        """
+        record = self.record
+        if offsets is None or record is None or offsets >= record.committed.keys():
+            return self.whole
+        by = self.rows.added_by
+        if (by == UNKNOWN_ENTRY).any():
+            raise self._unknown("added")
+        added = self.rows.added[np.isin(by, list(offsets))]
+        return self._paired(added, self._removed_by(record, offsets))
+
+    def entry_of(self, removed: Addresses) -> NDArray[np.int64]:
+        """Returns the offsets of the entries that removed these rows, `UNKNOWN_ENTRY` if it isn't known."""
+        owners = np.full(removed.size, UNKNOWN_ENTRY, np.int64)
+        record = self.record
+        if record is None:
+            return owners
+        offsets = [*record.committed] if len(record.committed) == 1 else removers(record)
+        if len(offsets) == 1:
+            owners[:] = offsets[0]
+            return owners
+        try:
+            for offset, rows in self._by_the_log(record).items():
+                owners[np.isin(removed, rows)] = offset
+        except LakefoldError:
+            # It is named by its version then.
+            return owners
+        return owners
+
+    def _removed_by(self, record: Record, offsets: frozenset[int]) -> Addresses:
+        them = set(removers(record))
+        if them <= offsets:
+            return self.rows.removed
+        if them.isdisjoint(offsets):
+            return self.rows.removed[:0]
+        owned = self._by_the_log(record)
+        parts = [owned.get(offset, self.rows.removed[:0]) for offset in offsets]
+        return np.unique(np.concatenate(parts))
+
+    def _by_the_log(self, record: Record) -> dict[int, Addresses]:
+        """Returns the rows that each entry removed, by its proposal."""
+        if self._owners is None:
+            offsets = removers(record)
+            entries = self._log.entries([position_at(record, offset) for offset in offsets])
+            if entries.keys() != set(offsets):
+                raise self._unknown("removed")
+            self._owners = {}
+            for offset in offsets:
+                stated = self._history.affected(entries[offset].envelope)
+                if stated is None:
+                    raise self._unknown("removed")
+                read, rows = stated
+                followed = follow(self._history, rows, [(read, self.version - 1)], self._versions)
+                self._owners[offset] = np.intersect1d(followed.now, self.rows.removed)
+        return self._owners
+
+    def _paired(self, added: Addresses, removed: Addresses) -> EntryEffect:
+        successors = np.full(removed.size, -1, np.int64)
+        if not added.size or not removed.size:
+            return EntryEffect(added, removed, successors)
+        history, version = self._history, self.version
+        before, after = history.row_ids(removed, version - 1), history.row_ids(added, version)
+        if before is not None and after is not None:
+            _, old, new = np.intersect1d(before, after, return_indices=True)
+            successors[old] = new
+            return EntryEffect(added, removed, successors)
+        columns = history.pair_columns(version)
+        if columns is None or not set(columns) <= set(history.columns):
+            return EntryEffect(added, removed, None)
+        if columns:
+            before_rows = history.rows(removed, version - 1, columns)
+            successors = equal_rows(before_rows, history.rows(added, version, columns))
+        return EntryEffect(added, removed, successors)
+
+    def _unknown(self, what: str) -> PreconditionError:
+        message = (
+            f"several entries share version {self.version}, and neither it nor the log says which of them "
+            f"{what} which rows"
+        )
+        hint = f"undo all of them: --version {self.version} (version={self.version}); or restore a version"
+        return PreconditionError(message, where=self._history.source.uri, hint=hint)

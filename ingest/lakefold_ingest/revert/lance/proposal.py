@@ -1,0 +1,83 @@
+"""The Update of a Lance table that takes out the rows of a batch and puts back those that it removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.lance.data_files import write_fragments
+from lakefold_ingest.lance.proposals import append, begin_envelope
+from lakefold_ingest.lance.view import lance_view
+from lakefold_ingest.merge.lance.deletions import delete_rows
+from lakefold_ingest.merge.lance.version_changes import open_lance_version, set_row_ids, whole_rows
+from lakefold_ingest.merge.new_rows import in_type
+from lakefold_ingest.merge.read_version import offsets_by_number
+from lakefold_ingest.rows.fitting import has_blob_v2
+from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.revert.row_history import Addresses
+    from lakefold_ingest.view import View
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+PREDICATE = "reverted"
+"""What a Delete says of the rows that it removes."""
+
+
+def revert_proposal(
+    view: View,
+    key: Key,
+    settings: WriteSettings,
+    removed: Addresses,
+    returned: pa.Table,
+    row_ids: Addresses,
+) -> Envelope:
+    """See `RowHistory.proposal`: a Delete, an Append, or an Update that does both."""
+    view = lance_view(view, "undoing a batch")
+    table = open_lance_version(view, settings.storage_options)
+    files = _written(view, settings, returned, row_ids if table.stable_row_ids else row_ids[:0])
+    if not removed.size:
+        return append(view.uri, key, view.version, files)
+    deleted = delete_rows(table, offsets_by_number(removed))
+    envelope = begin_envelope(view.uri, key, view.version)
+    deleted.add_affected(envelope)
+    if table.is_serializable:
+        # What others read or added meanwhile is none of it.
+        envelope.reads.SetInParent()
+    if not files:
+        deleted.as_delete(envelope, PREDICATE)
+        return envelope
+    deleted.as_update(envelope, files)
+    # All values of the new rows are new, so no index may claim to cover them.
+    envelope.lance.update.fields_for_preserving_frag_bitmap.extend(field.id for field in view.fields)
+    return envelope
+
+
+def _written(
+    view: View, settings: WriteSettings, returned: pa.Table, row_ids: Addresses
+) -> list[DataFragment]:
+    """Writes the rows that come back, into storage types."""
+    if not returned.num_rows:
+        return []
+    blobs = [field.name for field in view.schema if has_blob_v2(field)]
+    if blobs:
+        message = f"rows with the blob columns {', '.join(blobs)} can't be put back yet"
+        hint = "restore a version, or write the rows again by pylance"
+        raise InvalidError(message, where=view.uri, hint=hint)
+    target = whole_rows(lance_view(view, "undoing a batch"), settings)
+    schema = target.fitting.schema
+    columns = [in_type(returned.column(field.name), field) for field in schema]
+    rows = returned.from_arrays(columns, schema=schema)
+    written: list[DataFragment] = []
+    try:
+        written.extend(write_fragments(target, rows.to_batches()))
+    except BaseException as error:
+        remove_unused(target, written, str(error))
+        raise
+    set_row_ids(written, row_ids)
+    return written

@@ -1,0 +1,360 @@
+"""Which rows go and which come back if entries are undone, and which rows later entries changed.
+
+Rows that the entries added go, if they are in the newest version. Rows that they removed come back, unless
+they had added them themselves. A row that a later entry changed is a conflict; a row that they only added and
+a later entry deleted is none, as it is gone already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lakefold_ingest.revert.conflicts import RowConflict
+from lakefold_ingest.revert.effects import EntryEffect, VersionEffects
+from lakefold_ingest.revert.entries import NamedVersion, entry_text
+from lakefold_ingest.revert.following import (
+    FollowedRows,
+    VersionLineage,
+    first_version_with,
+    follow,
+    lineage_of,
+)
+from lakefold_ingest.revert.row_history import LOST, UNKNOWN_ENTRY, Addresses, RowHistory, joined
+from lakefold_reader.format.value_numbers import equal_rows
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_table.errors import PreconditionError
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.revert.conflicts import LaterChange
+    from lakefold_ingest.revert.entries import LoggedEntries
+    from lakefold_ingest.revert.row_history import Mask
+
+MOST_ROUNDS: Final = 1000
+"""How often entries that built on undone ones are added to these at most."""
+
+
+@value()
+class RevertFigures:
+    """What becomes of the rows of undone entries of a version.
+
+    `added`: rows that they added or changed; `live` of them are in the newest version, `moved` of these at
+    another place. `removed`: rows that they deleted or changed; `returned` of them come back. `undone_by`:
+    the version that left them out already, or replaced all rows since; 0: none did. `dependent`: it wasn't
+    named, it built on one that was.
+    """
+
+    version: int
+    entries: tuple[str, ...]
+    added: int
+    live: int
+    moved: int
+    removed: int
+    returned: int
+    undone_by: int = 0
+    dependent: bool = False
+
+
+@value()
+class RevertPlan:
+    """What it takes to undo entries, on version `newest`.
+
+    `removed`: rows of it that go; `returned`: rows that come back, by the version that has them. `conflicts`:
+    what later entries did to rows of the entries; none of those is among the others. `uncertain`: versions
+    with conflicts of which it isn't known which removed rows they are about.
+    """
+
+    newest: int
+    entries: tuple[NamedVersion, ...]
+    figures: tuple[RevertFigures, ...]
+    removed: Addresses
+    returned: tuple[tuple[int, Addresses], ...]
+    conflicts: tuple[RowConflict, ...]
+    uncertain: tuple[int, ...] = ()
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether no row goes or comes back."""
+        return not self.removed.size and not any(rows.size for _, rows in self.returned)
+
+
+def plan_revert(
+    history: RowHistory,
+    named: Sequence[NamedVersion],
+    log: LoggedEntries,
+    *,
+    keys: tuple[str, ...] = (),
+    with_dependents: bool = False,
+) -> RevertPlan:
+    """Returns what it takes to undo entries.
+
+    `keys`: the columns that identify a row (empty: as the table or the entries say it). With
+    `with_dependents` entries that built on them are undone as well; then there are no conflicts. Raises
+    `PreconditionError` if it is not known what an entry did, `VersionExpiredError` if a version is gone that
+    shows it.
+    """
+    planner = _Planner(history, log, keys)
+    undone = {each.version: each for each in named}
+    for _ in range(MOST_ROUNDS):
+        conflicts, plan = planner.plan(list(undone.values()), named)
+        if not conflicts or not with_dependents:
+            return plan
+        for each in planner.dependents(conflicts):
+            before = undone.get(each.version)
+            undone[each.version] = each if before is None else _both(before, each)
+    message = f"more than {MOST_ROUNDS} entries were built one on the other"
+    raise PreconditionError(message, where=history.source.uri, hint="restore a version instead")
+
+
+def _both(first: NamedVersion, second: NamedVersion) -> NamedVersion:
+    if first.offsets is None or second.offsets is None:
+        return replace(first, offsets=None)
+    return replace(first, offsets=first.offsets | second.offsets)
+
+
+class _Undone:
+    """The undone entries of a version, and where the rows are that they added.
+
+    `kept`: removed rows that don't come back, as later entries changed what took their place. `cancelled`:
+    removed rows that other undone entries had added.
+    """
+
+    def __init__(
+        self, named: NamedVersion, effect: EntryEffect, lineage: VersionLineage, followed: FollowedRows
+    ) -> None:
+        self.named = named
+        self.version = named.version
+        self.effect = effect
+        self.lineage = lineage
+        self.followed = followed
+        self.kept = np.zeros(effect.removed.size, np.bool_)
+        self.cancelled = np.zeros(effect.removed.size, np.bool_)
+        self.has_clash = False
+
+    @property
+    def live(self) -> Mask:
+        """Which of the added rows are in the newest version."""
+        live: Mask = self.followed.now != LOST
+        return live
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether later entries changed rows of it, and which removed rows that is about isn't known."""
+        return self.has_clash and self.effect.successors is None
+
+    @property
+    def returned(self) -> Addresses:
+        """The rows that come back."""
+        return self.effect.removed[~self.kept & ~self.cancelled]
+
+    def keep(self, added: Mask) -> None:
+        """Has the rows stay away whose successors are among these of the added rows."""
+        successors = self.effect.successors
+        if successors is not None and added.size:
+            self.kept |= (successors >= 0) & added[successors]
+
+    @property
+    def updated(self) -> Mask:
+        """Which of the added rows took the place of removed ones, or may have done so."""
+        effect = self.effect
+        if effect.successors is None:
+            return np.ones(effect.added.size, np.bool_)
+        updated = np.zeros(effect.added.size, np.bool_)
+        updated[effect.successors[effect.successors >= 0]] = True
+        return updated
+
+
+class _Planner:
+    def __init__(self, history: RowHistory, log: LoggedEntries, keys: tuple[str, ...]) -> None:
+        self._history = history
+        self._log = log
+        self._keys = keys
+        self._versions = [number for number in numbers_of(history.source) if number <= history.newest]
+        self._effects: dict[int, VersionEffects] = {}
+        self._operations: dict[int, str] = {}
+
+    def plan(
+        self, undone: Sequence[NamedVersion], named: Sequence[NamedVersion]
+    ) -> tuple[Sequence[RowConflict], RevertPlan]:
+        """Returns the conflicts and the plan without them."""
+        history = self._history
+        each_of = {each.version: each for each in self._followed(undone)}
+        conflicts: list[RowConflict] = []
+        for version in sorted(each_of, reverse=True):
+            conflicts += self._lost_rows(each_of[version], each_of)
+        removed = joined([each.followed.now[each.live] for each in each_of.values()])
+        for each in each_of.values():
+            conflicts += self._inserted_again(each, removed)
+        ours = {each.version for each in named}
+        steps = [each_of[version] for version in sorted(each_of)]
+        figures = tuple(self._figures(each, dependent=each.version not in ours) for each in steps)
+        returned = tuple((each.version - 1, each.returned) for each in steps if each.returned.size)
+        entries = tuple(each.named for each in steps)
+        uncertain = tuple(each.version for each in steps if each.is_uncertain)
+        plan = RevertPlan(history.newest, entries, figures, removed, returned, tuple(conflicts), uncertain)
+        return conflicts, plan
+
+    def dependents(self, conflicts: Iterable[RowConflict]) -> Iterator[NamedVersion]:
+        """Yields the entries that conflicts are with. Raises `PreconditionError` if one isn't known."""
+        later = dict.fromkeys((each.later_version, each.later_offset) for each in conflicts)
+        for version, offset in later:
+            record = self._of(version).record
+            if offset is None and (record is not None or not self._of(version).rows.removed.size):
+                message = f"it is not known which entry up to version {version} changed rows that are undone"
+                hint = "leave these rows as they are now: --keep-later (keep_later=True)"
+                raise PreconditionError(message, where=self._history.source.uri, hint=hint)
+            yield NamedVersion(version, None if offset is None else frozenset((offset,)))
+
+    def _of(self, version: int) -> VersionEffects:
+        if version not in self._effects:
+            self._effects[version] = VersionEffects(self._history, version, self._versions, self._log)
+        return self._effects[version]
+
+    def _followed(self, undone: Sequence[NamedVersion]) -> Iterator[_Undone]:
+        """Yields where the rows of each version are. Restores in between are looked for if it matters."""
+        effects = {each.version: self._of(each.version).of(each.offsets) for each in undone}
+        newest = self._history.newest
+        straight = {
+            version: follow(self._history, effect.added, [(version, newest)], self._versions)
+            for version, effect in effects.items()
+        }
+        matters = any(effect.removed.size for effect in effects.values()) or any(
+            followed.lost_in.any() for followed in straight.values()
+        )
+        replacements = self._history.replacements(min(effects)) if matters else ()
+        for each in undone:
+            version, effect = each.version, effects[each.version]
+            lineage, followed = lineage_of(replacements, version, newest), straight[version]
+            if not lineage.stretches:
+                nothing = EntryEffect(effect.added[:0], effect.removed[:0], np.empty(0, np.int64))
+                empty = follow(self._history, nothing.added, [], self._versions)
+                yield _Undone(each, nothing, lineage, empty)
+                continue
+            if len(lineage.stretches) > 1:
+                followed = follow(self._history, effect.added, lineage.stretches, self._versions)
+            yield _Undone(each, effect, lineage, followed)
+
+    def _lost_rows(self, undone: _Undone, others: dict[int, _Undone]) -> Iterator[RowConflict]:
+        """Yields the conflicts of added rows that are gone, and notes which rows don't come back."""
+        followed, kept = undone.followed, np.zeros(undone.effect.added.size, np.bool_)
+        for version in np.unique(followed.lost_in[followed.lost_in > 0]).tolist():
+            rows = np.flatnonzero(followed.lost_in == version)
+            last = followed.last[rows]
+            other = others.get(version)
+            by_undone = np.zeros(rows.size, np.bool_)
+            if other is not None:
+                by_undone, at = _indices_in(last, other.effect.removed)
+                other.cancelled[at[by_undone]] = True
+                kept[rows[by_undone]] = other.kept[at[by_undone]]
+            rows, last = rows[~by_undone], last[~by_undone]
+            changed = self._are_changed(version, last)
+            clash = changed | undone.updated[rows]
+            kept[rows[clash]] = True
+            if clash.any():
+                undone.has_clash = True
+                changes = np.where(changed, "changed", "deleted")[clash].tolist()
+                yield from self._conflicts(undone, rows[clash], version, last[clash], changes)
+        undone.keep(kept)
+
+    def _are_changed(self, version: int, last: Addresses) -> Mask:
+        """Returns which rows a version changed, and didn't merely delete; any that isn't known."""
+        whole = self._of(version).whole
+        is_known, at = _indices_in(last, whole.removed)
+        if whole.successors is None:
+            return np.full(last.size, bool(whole.added.size))
+        changed = ~is_known
+        changed[is_known] = whole.successors[at[is_known]] >= 0
+        return changed
+
+    def _conflicts(
+        self,
+        undone: _Undone,
+        rows: NDArray[np.int64],
+        later: int,
+        last: Addresses,
+        changes: Sequence[LaterChange],
+    ) -> Iterator[RowConflict]:
+        names = self._names(undone.effect.added[rows], undone.version, undone.version)
+        owners = self._of(later).entry_of(last)
+        for name, owner, change in zip(names, owners.tolist(), changes, strict=True):
+            yield self._conflict(undone.version, name, change, later, owner)
+
+    def _conflict(self, version: int, row: str, change: LaterChange, later: int, owner: int) -> RowConflict:
+        offset = None if owner == UNKNOWN_ENTRY else owner
+        if later not in self._operations:
+            summary = self._history.source.summary(later)
+            self._operations[later] = "" if summary is None else summary.operation
+        entry = entry_text(self._of(later).record, offset)
+        return RowConflict(version, row, change, later, offset, entry, self._operations[later])
+
+    def _names(self, rows: Addresses, at: int, version: int) -> list[str]:
+        """Returns rows of version `at` in words: their keys if they are known, else their places."""
+        keys = self._key_columns(version)
+        if not keys:
+            return [self._history.location(address) for address in rows.tolist()]
+        order, names = np.argsort(rows), [""] * rows.size
+        table = self._history.rows(rows[order], at, keys)
+        for index, values in zip(order.tolist(), table.to_pylist(), strict=True):
+            names[index] = ", ".join(f"{name}={text!r}" for name, text in values.items())
+        return names
+
+    def _key_columns(self, version: int) -> tuple[str, ...]:
+        keys = self._keys or self._history.key_columns(version)
+        return keys if set(keys) <= set(self._history.columns) else ()
+
+    def _inserted_again(self, undone: _Undone, removed: Addresses) -> Iterator[RowConflict]:
+        """Yields the conflicts of rows that come back and whose keys the table has again."""
+        keys = self._key_columns(undone.version)
+        successors = undone.effect.successors
+        if not keys or successors is None:
+            return
+        gone = (successors < 0) | ~undone.live[successors] if undone.live.size else successors < 0
+        deleted = np.flatnonzero(gone & ~undone.kept & ~undone.cancelled)
+        among = (
+            np.setdiff1d(self._history.added_after(undone.version), removed) if deleted.size else removed[:0]
+        )
+        if not among.size:
+            return
+        before = self._history.rows(undone.effect.removed[deleted], undone.version - 1, keys)
+        same = equal_rows(before, self._history.rows(among, self._history.newest, keys))
+        again, rows = deleted[same >= 0], among[same[same >= 0]]
+        undone.kept[again] = True
+        names = self._names(undone.effect.removed[again], undone.version - 1, undone.version)
+        order = np.argsort(rows)
+        first = np.empty(rows.size, np.int64)
+        first[order] = first_version_with(self._history, rows[order], undone.version, self._versions)
+        for name, address, later in zip(names, rows.tolist(), first.tolist(), strict=True):
+            effects = self._of(later)
+            is_added, at = _indices_in(np.array([address], np.uint64), effects.rows.added)
+            owner = int(effects.rows.added_by[at[0]]) if is_added[0] else UNKNOWN_ENTRY
+            yield self._conflict(undone.version, name, "inserted again", later, owner)
+
+    def _figures(self, undone: _Undone, *, dependent: bool) -> RevertFigures:
+        named, effect, live = undone.named, undone.effect, undone.live
+        record = self._of(named.version).record
+        keys = tuple(str(key) for key in named.keys if str(key))
+        others = tuple(entry_text(record, offset) for offset in sorted(named.offsets or ()))
+        return RevertFigures(
+            named.version,
+            keys or others,
+            effect.added.size,
+            int(live.sum()),
+            int((live & (undone.followed.now != effect.added)).sum()),
+            effect.removed.size,
+            undone.returned.size,
+            undone.lineage.undone_by or undone.lineage.replaced_by,
+            dependent,
+        )
+
+
+def _indices_in(sought: Addresses, among: Addresses) -> tuple[Mask, NDArray[np.int64]]:
+    """Returns which addresses are among others, which ascend, and at which index."""
+    at = np.minimum(np.searchsorted(among, sought), max(among.size - 1, 0))
+    return (among[at] == sought) if among.size else np.zeros(sought.size, np.bool_), at

@@ -1,0 +1,228 @@
+"""`lakefold.revert`: takes out what single batches did to a table, and keeps everything else."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from lakefold.console.settings import Settings, read_settings
+from lakefold.errors import SettingError
+from lakefold.writing.options import check_kinds, settings_for
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.merge.clauses import names_of
+from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.revert.batch_revert import RevertBatches, RevertRequest
+from lakefold_ingest.revert.logged_entries import BrokerEntries, NoEntries
+from lakefold_ingest.writing.batch import put_batch
+from lakefold_reader.formats import open_branch
+from lakefold_reader.versions.proposals import sought_of
+from lakefold_table.errors import InvalidError, NotATableError, OptionName
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from lakefold_ingest.revert.conflicts import RowConflict
+    from lakefold_ingest.revert.entries import LoggedEntries
+    from lakefold_ingest.revert.plan import RevertFigures, RevertPlan
+    from lakefold_ingest.writing.report import BatchReport
+    from lakefold_reader.format.source import Source
+
+TIMEOUT_S = 60.0
+_LOOKUP_S = 30.0
+
+
+class RevertOptions(TypedDict, total=False):
+    """Options of `revert`; all may be left out.
+
+    `timeout`: seconds to wait for the outcome. `commit_properties`: recorded by the version that undoes the
+    batches. The other settings come from `LAKEFOLD_…` variables if they aren't given, else from the TOML file
+    `config`. If neither names brokers, those of `lakefold up` are used; a dry run needs none, unless several
+    entries share a version.
+    """
+
+    timeout: float
+    commit_properties: Mapping[str, str]
+    bootstrap_servers: str
+    transactions_topic: str
+    outcomes_topic: str
+    kafka: Mapping[str, str]
+    storage_options: Mapping[str, str]
+    config: Path
+
+
+_SETTINGS = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
+
+
+@dataclass(frozen=True, slots=True)
+class RevertReport:
+    """What undoing batches did, or would do.
+
+    `kind`: "committed" in `version`; "empty": there was nothing to undo, and nothing was sent; "planned": it
+    was a dry run. `rows_removed`, `rows_returned`: rows that went, and rows that came back; a row that got
+    its earlier values is both. `figures`: the rows of each version that has undone entries. `conflicts`: the
+    rows that later entries changed, and that are left as they are.
+    """
+
+    table: str
+    format: str
+    kind: Literal["committed", "empty", "planned"]
+    version: int | None
+    rows_removed: int
+    rows_returned: int
+    figures: tuple[RevertFigures, ...]
+    conflicts: tuple[RowConflict, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as plain values, as `lakefold revert --json` prints it."""
+        return {
+            "table": self.table,
+            "format": self.format,
+            "kind": self.kind,
+            "version": self.version,
+            "rows_removed": self.rows_removed,
+            "rows_returned": self.rows_returned,
+            "entries": [
+                {**asdict(each), "entries": list(each.entries), "undone_by": each.undone_by or None}
+                for each in self.figures
+            ],
+            "conflicts": [dict(each.document()) for each in self.conflicts],
+        }
+
+
+def revert(  # noqa: PLR0913 - a user names the few that matter
+    table: str | os.PathLike[str],
+    batches: str | Iterable[str | tuple[str, int]] = (),
+    *,
+    version: int | None = None,
+    positions: tuple[int, int] | None = None,
+    branch: str | None = None,
+    keys: str | Iterable[str] | None = None,
+    keep_later: bool = False,
+    with_dependents: bool = False,
+    dry_run: bool = False,
+    **options: Unpack[RevertOptions],
+) -> RevertReport:
+    """Takes out what single batches did to a table and keeps everything else, by one proposal in the log.
+
+        lakefold.revert("s3://lake/flights", ["loader:7"], dry_run=True).figures
+        lakefold.revert("s3://lake/flights", ["loader:7", ("loader", 8)]).version
+        lakefold.revert("s3://lake/flights", version=12, keep_later=True)
+
+    Rows that the batches added go, also if compactions moved them; rows that they deleted come back; rows
+    that they updated get their earlier values. Columns that were added stay, and are null in rows that come
+    back. `batches`: each as "APP_ID:BATCH_ID" or as a tuple; or all entries of a `version`, also of another
+    client; or the entries at `positions` of the log, the first and the last offset. `branch`: the table's
+    branch, if it is not the main one.
+
+    If a later entry changed one of these rows, `RevertConflictError` lists which, and nothing is sent. With
+    `keep_later` such rows stay as they are now. With `with_dependents` what was built on them is undone as
+    well. `keys`: the columns that identify a row, by which it is noticed that a row which comes back was
+    inserted again; without them those of the upsert, or the key that a Lance table declares. Later deletions
+    by a condition don't count for rows that come back.
+
+    With `dry_run` nothing is sent; the report says what would be done, with all conflicts. The batches' keys
+    stay folded, and are marked as undone: `lakefold explain` shows by which version. To undo that, name that
+    version.
+
+    Raises `InvalidError` for a batch that the table doesn't have, `PreconditionError` for one that was undone
+    before, or shares its version with others and nothing shows which rows are its own, `VersionExpiredError`
+    if the versions that show what it did were cleaned up, and `RefusedError` and `RetryError` as
+    `lakefold.delete`.
+    """
+    unknown = sorted(options.keys() - RevertOptions.__annotations__.keys())
+    if unknown:
+        hint = f"the options are: {', '.join(RevertOptions.__annotations__)}"
+        raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
+    check_kinds(dict(options))
+    request = request_of(
+        batches, version, positions, keys, keep_later=keep_later, with_dependents=with_dependents
+    )
+    given = {name: value for name, value in options.items() if name in _SETTINGS}
+    settings = read_settings(given, options.get("config"))
+    source = open_branch(str(table), branch, settings.storage_options)
+    if dry_run:
+        return planned_revert(settings, source, request)
+    properties = options.get("commit_properties", {})
+    return send_revert(
+        settings, source, request, wait_s=options.get("timeout", TIMEOUT_S), properties=properties
+    )
+
+
+def request_of(
+    batches: str | Iterable[str | tuple[str, int]],
+    version: int | None,
+    positions: tuple[int, int] | None,
+    keys: str | Iterable[str] | None,
+    *,
+    keep_later: bool,
+    with_dependents: bool,
+) -> RevertRequest:
+    """Returns what a user asks to be undone. Raises `InvalidError` if it is not one thing."""
+    names = () if keys is None else names_of(keys, "keys")
+    return RevertRequest(_keys_of(batches), version, positions, keep_later, with_dependents, names)
+
+
+def _keys_of(batches: str | Iterable[str | tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Returns the batches that a user names. Raises `InvalidError` for one that isn't APP_ID:BATCH_ID."""
+    keys: list[tuple[str, int]] = []
+    for each in [batches] if isinstance(batches, str) else batches:
+        sought = sought_of(each if isinstance(each, str) else f"{each[0]}:{each[1]}")
+        if sought.batch_id is None:
+            hint = 'name it as "APP_ID:BATCH_ID", a version by its number, or positions in the log'
+            raise InvalidError(f"{each!r} names no batch", where=OptionName("batches"), hint=hint)
+        keys.append((sought.app_id, sought.batch_id))
+    return tuple(keys)
+
+
+def planned_revert(settings: Settings, source: Source, request: RevertRequest) -> RevertReport:
+    """Returns what undoing these batches would do. Raises as `revert`, but for conflicts."""
+    view = read_view(source.uri, settings.storage_options)
+    if view is None:
+        raise NotATableError("the table does not exist", where=source.uri)
+    operation = RevertBatches(request, _log_of(settings, source.uri))
+    _, plan = operation.planned(view, settings.storage_options)
+    return _report(source, "planned", None, plan)
+
+
+def send_revert(
+    settings: Settings,
+    source: Source,
+    request: RevertRequest,
+    *,
+    wait_s: float,
+    properties: Mapping[str, str],
+) -> RevertReport:
+    """Undoes these batches. Raises as `revert`."""
+    write = settings_for(source.uri, settings, wait_s=wait_s, commit_properties=properties)
+    operation = RevertBatches(request, _log_of(settings, source.uri))
+    report: BatchReport = put_batch(write, new_key(), operation)
+    assert operation.plan is not None  # noqa: S101 - it was made, as no error was raised
+    kind: Literal["committed", "empty"] = "empty" if report.kind == "empty" else "committed"
+    return _report(source, kind, report.version, operation.plan)
+
+
+def _log_of(settings: Settings, uri: str) -> LoggedEntries:
+    """Returns the log, for entries that share a version; one that can't be read if no brokers are set."""
+    try:
+        kafka = settings.kafka_config()
+    except SettingError as error:
+        return NoEntries(error.message)
+    return BrokerEntries(kafka, settings.topics(), uri, _LOOKUP_S, settings.storage_options)
+
+
+def _report(
+    source: Source, kind: Literal["committed", "empty", "planned"], version: int | None, plan: RevertPlan
+) -> RevertReport:
+    returned = sum(rows.size for _, rows in plan.returned)
+    return RevertReport(
+        source.uri,
+        source.format.name,
+        kind,
+        version,
+        int(plan.removed.size),
+        int(returned),
+        plan.figures,
+        plan.conflicts,
+    )
