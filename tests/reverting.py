@@ -10,13 +10,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 import lakefold
-from lakefold_ingest.formats import FORMATS
+from lakefold_ingest.formats import FORMATS, seen_source
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.revert.batch_revert import RevertBatches, RevertRequest
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.view import BatchColumns
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -45,14 +46,19 @@ def words(*ids: int, word: str = "first") -> pa.Table:
 
 @dataclass
 class Recorded:
-    """The entries of the log that tests have folded, by offset."""
+    """The entries that tests have folded, by the id of their topic and their offset."""
 
-    by_offset: dict[int, Entry] = field(default_factory=dict)
+    by_position: dict[tuple[str, int], Entry] = field(default_factory=dict)
 
     def entries(self, positions: Sequence[Position]) -> Mapping[int, Entry]:
         """See `LoggedEntries.entries`."""
-        offsets = {position.offset for position in positions if position.log == LOG}
-        return {offset: self.by_offset[offset] for offset in offsets & self.by_offset.keys()}
+        names = [(position.log.topic_id, position.offset) for position in positions]
+        return {name[1]: self.by_position[name] for name in names if name in self.by_position}
+
+    def record(self, log: str, first: int, envelopes: Sequence[Envelope]) -> None:
+        """Records what was folded from an offset on."""
+        for number, envelope in enumerate(envelopes):
+            self.by_position[log, first + number] = entry(envelope, first + number)
 
 
 @dataclass
@@ -62,9 +68,20 @@ class LanceBatches(Folding):
     log: Recorded = field(default_factory=Recorded)
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
-        for number, envelope in enumerate(envelopes):
-            self.log.by_offset[self.offset + number] = entry(envelope, self.offset + number)
+        self.log.record(LOG.topic_id, self.offset, envelopes)
         return super().fold(*envelopes)
+
+
+@dataclass
+class DeltaBatches(DeltaFolding):
+    """Batches of a Delta table whose entries are recorded."""
+
+    log: Recorded = field(default_factory=Recorded)
+
+    def fold(self, *envelopes: Envelope) -> list[Result]:
+        results = super().fold(*envelopes)
+        self.log.record(f"{self.offset:08d}-6f1c-4f0b-9a5e-0f3b7a1c2d3e", 0, envelopes)
+        return results
 
 
 @dataclass
@@ -96,7 +113,7 @@ class Tables:
             lance.write_dataset(SCHEMA.empty_table(), str(path), enable_stable_row_ids=kind == "lance-ids")
             batches = LanceBatches(path)
             return cls(batches, kind, batches.log)
-        delta = DeltaFolding(path)
+        delta = DeltaBatches(path)
         plain = ("appendOnly", "invariants")
         properties, features = {
             "delta": ({}, plain),
@@ -105,7 +122,7 @@ class Tables:
             "delta-feed": (FEED, (*plain, "changeDataFeed")),
         }[kind]
         delta.create(SCHEMA, properties, features=features)
-        return cls(delta, kind)
+        return cls(delta, kind, delta.log)
 
     def append(self, rows: pa.Table, key: Key | None = None) -> int:
         """Appends rows; returns the version."""
@@ -142,6 +159,23 @@ class Tables:
             lance.dataset(path).optimize.compact_files()
         return self.version
 
+    def evolve(self) -> int:
+        """Adds a column, if the table lacks it; returns the version."""
+        if "more" not in self.columns:
+            columns = BatchColumns(SCHEMA.append(pa.field("more", pa.string())))
+            settings = self.batches.settings()
+            source = seen_source(settings.table, {})
+            evolution = FORMATS[source.format.name].evolution(settings)
+            (result,) = self.batches.fold(evolution.change(self.batches.view(), columns, source).envelope)
+            assert isinstance(result, Committed), result
+        return self.version
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        names: list[str] = lakefold.open(self.batches.path).schema.names
+        return names
+
     def restore(self, version: int) -> int:
         """Restores a version; returns the new one."""
         source = open_source(str(self.batches.path), format_name=self.kind.partition("-")[0])
@@ -169,7 +203,7 @@ class Tables:
             dataset.validate()
             theirs = dataset.to_table().to_pylist()
             assert sorted(ours, key=repr) == sorted(theirs, key=repr)
-        return sorted(tuple(row.values()) for row in ours)
+        return sorted((tuple(row.values()) for row in ours), key=repr)
 
     @property
     def version(self) -> int:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0
 _LOOKUP_S = 30.0
+REVERTS = "reverts"
+"""The property of a version in which it says for people what it undid."""
 
 
 class RevertOptions(TypedDict, total=False):
@@ -195,7 +197,8 @@ def send_revert(
     properties: Mapping[str, str],
 ) -> RevertReport:
     """Undoes these batches. Raises as `revert`."""
-    write = settings_for(source.uri, settings, wait_s=wait_s, commit_properties=properties)
+    recorded = {REVERTS: str(request), **properties}
+    write = settings_for(source.uri, settings, wait_s=wait_s, commit_properties=recorded)
     operation = RevertBatches(request, _log_of(settings, source.uri))
     report: BatchReport = put_batch(write, new_key(), operation)
     assert operation.plan is not None  # noqa: S101 - it was made, as no error was raised

@@ -122,6 +122,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "told_by": explanation.known_from,
         "committed_in": explanation.version,
         "rolled_back_by": explanation.rolled_back_by or None,
+        "undone": _undone(explanation),
         "version": None
         if held is None
         else {
@@ -169,6 +170,11 @@ def _proposal(explanation: Explanation) -> dict[str, Any] | None:
     }
 
 
+def _undone(explanation: Explanation) -> str | None:
+    by = explanation.rolled_back_by
+    return rolled_back_text(by, explanation.undoing) if by else None
+
+
 def _time(time_us: int) -> str:
     from lakefold_reader.versions.times import nearest_time
 
@@ -185,7 +191,7 @@ def _show(explanation: Explanation) -> None:
         ("another entry", explanation.another),
         ("not verified", explanation.unproven),
         ("outcome", _outcome(explanation)),
-        ("its rows", rolled_back_text(explanation.rolled_back_by) if explanation.rolled_back_by else None),
+        ("its rows", _undone(explanation)),
         *_conflict(explanation),
         ("version", _version(explanation)),
         *_others(explanation),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold.proposals.explanation import Brokers, Explanation
 from lakefold.proposals.topic_lookup import search_the_topics
 from lakefold_reader.versions.listing import OtherFormatError
-from lakefold_reader.versions.proposals import ProposalName, find
+from lakefold_reader.versions.proposals import ProposalName, find, kind_of_undoing
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.uri import canonical
 
@@ -37,6 +37,8 @@ def explain(source: Source, sought: ProposalName, brokers: Brokers | None, *, ve
             explanation.not_looked_at.append(f"the log, or a part of it: {error}")
     if not explanation.state:
         raise _unknown(explanation)
+    if explanation.rolled_back_by:
+        explanation.undoing = kind_of_undoing(source, explanation.rolled_back_by)
     return explanation
 
 

@@ -41,6 +41,9 @@ REGROWN: Final = (
 
 
 ROLLED_BACK: Final = "these rows were removed; to put them back, send them with another app_id"
+REVERTED: Final = (
+    "to have it again, `lakefold revert TABLE --version {}`; to correct it, send it with another app_id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Explanation:
     `before` is the number of waiting proposals before this proposal, `waiting` the number of all that wait
     there. `logs` are those that were searched, the table's own first. `looked_at` and `not_looked_at` name
     for people the sources that were searched, and those that could not be searched with the reason.
+    `undoing`: "restore" or "revert", by which the proposal was undone; empty: neither, or it is not known.
     """
 
     table: str
@@ -83,6 +87,7 @@ class Explanation:
     trouble: LakefoldError | None = None
     another: str = ""
     unproven: str = ""
+    undoing: str = ""
 
     @property
     def waits(self) -> bool:
@@ -152,7 +157,7 @@ class Explanation:
 
     @property
     def rolled_back_by(self) -> int:
-        """The version of the Restore that removed the proposal's rows from the table, 0 if none is known.
+        """The version that left the proposal's rows out of the table or undid them, 0 if none is known.
 
         The key identifies it, which is not always known if the proposal is named by an offset.
         """
@@ -173,7 +178,7 @@ class Explanation:
     def advice(self) -> str:
         """What the writer of the proposal, or the operator, should do."""
         if self.rolled_back_by:
-            return ROLLED_BACK
+            return REVERTED.format(self.rolled_back_by) if self.undoing == "revert" else ROLLED_BACK
         if self.outcome is not None and isinstance(self.outcome.result, Rejected):
             conflict = self.outcome.result.conflict
             if conflict.retryable:

@@ -112,8 +112,9 @@ def command(  # noqa: PLR0913 - its options
     """List the versions of TABLE, newest first; --from and --to are included.
 
     Each line shows the operation, the positions in the log that were folded into the version, the batches of
-    each app, the rows and files that were added (+) and removed (-), the seconds from the log time of the
-    last entry until the version was visible, who sent the entries and why (if they say so), and the
+    each app, and which of them were undone in which later version, the rows and files that were added (+) and
+    removed (-), the seconds from the log time of the last entry until the version was visible, who sent the
+    entries and why (if they say so), and the
     properties that its writer had it record, if it has any (of Delta tables, userMetadata). A row that an
     update replaced counts as removed and added, a row that a compaction moved as neither. A version of
     another client has no positions. A dash is shown if a number can't be computed because the version before
@@ -165,6 +166,11 @@ def _cells(row: HistoryRow) -> tuple[object, ...]:
         f"{app.app_id}:{app.first}" if app.first == app.last else f"{app.app_id}:{app.first}-{app.last}"
         for app in row.apps
     )
+    undone = ", ".join(
+        f"{each.app_id}:{each.first}" + (f"-{each.last}" if each.last > each.first else "") + f" in {each.by}"
+        for each in row.undone
+    )
+    apps += f" (undone: {undone})" if undone else ""
     return (
         row.version,
         f"{row.timestamp:%Y-%m-%d %H:%M:%S.%f}",

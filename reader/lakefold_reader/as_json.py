@@ -173,6 +173,10 @@ def plain_history(row: HistoryRow) -> Plain:
         "files_out": row.files_out,
         "seconds_to_visible": row.seconds_to_visible,
         "move": None if row.move is None else plain_move(row.move),
+        "undone": [
+            {"app_id": each.app_id, "first": each.first, "last": each.last, "by": each.by}
+            for each in row.undone
+        ],
         "properties": dict(row.properties),
         "authors": [plain_author(author) for author in row.authors],
     }

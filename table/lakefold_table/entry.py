@@ -124,9 +124,9 @@ class Duplicate:
 
     It is 0 if that is no longer known, or if another client recorded the batch in the table.
 
-    `rolled_back_by`: the version of the Restore that left the rows of the first proposal out of the table; 0
-    if none did, as far as remembered. `different_content`: the first proposal is known to have had different
-    content.
+    `rolled_back_by`: the version that left the rows of the first proposal out of the table or undid them: a
+    Restore or a revert; 0 if none did, as far as remembered. `different_content`: the first proposal is known
+    to have had different content.
     """
 
     version: int
@@ -134,9 +134,12 @@ class Duplicate:
     different_content: bool = False
 
 
-def rolled_back_text(version: int) -> str:
-    """Returns what a Restore that made this version means for a key, for people."""
-    return f"undone by the restore in version {version}"
+def rolled_back_text(version: int, kind: str = "") -> str:
+    """Returns what a version that left a batch out or undid it means for the batch, for people.
+
+    `kind`: "restore" or "revert"; empty if it is not known.
+    """
+    return f"undone by the {kind} in version {version}" if kind else f"undone in version {version}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,7 @@ def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
 ) -> None:
     """After a rollback by pylance the corrected batch comes under the same key, as Spark sends it."""
     caplog.set_level("INFO", "lakefold")
-    gone = (
-        "batch 1 of app was folded before in version 3, and its rows were undone by the restore in version 4"
-    )
+    gone = "batch 1 of app was folded before in version 3, and its rows were undone in version 4"
     with bench.committer():
         bench.put(0, rows(1))
         bench.put(1, rows(66))
@@ -83,7 +81,7 @@ def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
     assert bench.numbers() == [1, 2, 3]
     warnings = logged(caplog, "WARNING")
     assert len(warnings) == 3
-    assert all("undone by the restore in version" in text for text in warnings)
+    assert all("undone in version" in text for text in warnings)
 
 
 def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(bench: WritingBench) -> None:

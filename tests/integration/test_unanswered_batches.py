@@ -84,7 +84,7 @@ def test_with_wait_log_a_batch_that_was_rolled_back_is_not_dropped_without_a_wor
         lance.dataset(bench.table, version=2).restore()
     assert bench.put(1, rows(2), wait="log") is None
     bench.fold()
-    lost = f"batch 1 of {APP} .*folded before in version 3; undone by the restore in version 4"
+    lost = f"batch 1 of {APP} .*folded before in version 3; undone in version 4"
     with pytest.raises(RefusedError, match=lost) as caught:
         bench.put(2, rows(3), wait="log")
     assert "under which its batches are new" in caught.value.hint

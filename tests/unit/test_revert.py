@@ -1,4 +1,7 @@
-"""Undoing single batches: their rows go, what they removed comes back, everything else stays."""
+"""Undoing single batches: their rows go, what they removed comes back, everything else stays.
+
+Promise: a-revert-is-exact (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import lakefold
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.revert.conflicts import RevertConflictError
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_reader.snapshot.history import UndoneBatches
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import InvalidError, PreconditionError
 from tests.reverting import KINDS, Tables, words
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lakefold_ingest.writing.operation import Operation
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -26,7 +38,11 @@ def made(tmp_path: Path, kind: str) -> Tables:
 
 
 def rows(*ids: int, word: str = "first") -> list[tuple[object, ...]]:
-    return [(n, f"{word} {n}") for n in ids]
+    return in_order([(n, f"{word} {n}") for n in ids])
+
+
+def in_order(some: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return sorted(some, key=repr)
 
 
 @EACH_KIND
@@ -66,7 +82,7 @@ def test_rows_that_were_updated_get_their_earlier_values(made: Tables) -> None:
     made.compact()
     made.delete("id = 7")
     made.revert(batches=(("loader", 7),))
-    assert made.rows() == sorted([*rows(0, 1, 2, 3, 4, 5, 8, 9), *rows(6, word="good")])
+    assert made.rows() == in_order([*rows(0, 1, 2, 3, 4, 5, 8, 9), *rows(6, word="good")])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "delta-tracked"])
@@ -95,7 +111,7 @@ def test_rows_that_were_changed_later_are_named_and_refused(made: Tables) -> Non
     named = (("loader", 7),)
     assert conflicts(made, batches=named, keys=("id",)) == ["id=4: changed by other:1"]
     made.revert(batches=named, keep_later=True)
-    assert made.rows() == sorted([*rows(*(n for n in range(10) if n != 4)), *rows(4, word="good")])
+    assert made.rows() == in_order([*rows(*(n for n in range(10) if n != 4)), *rows(4, word="good")])
 
 
 @EACH_KIND
@@ -134,7 +150,7 @@ def test_a_deleted_row_whose_key_was_inserted_again_is_a_conflict(made: Tables) 
     assert conflicts(made, batches=named, keys=("id",)) == ["id=4: inserted again by other:1"]
     made.revert(batches=named, keys=("id",), keep_later=True)
     expected = [*rows(*(n for n in range(10) if n != 4)), *rows(4, 60, word="again")]
-    assert made.rows() == sorted(expected)
+    assert made.rows() == in_order(expected)
 
 
 @EACH_KIND
@@ -169,3 +185,78 @@ def test_a_restore_in_between_counts(made: Tables) -> None:
     assert made.operation(batches=(("loader", 7),)).planned(made.batches.view(), {})[1].removed.size == 2
     made.revert(batches=(("loader", 7),))
     assert made.rows() == rows(*range(10))
+
+
+@EACH_KIND
+def test_a_batch_that_was_undone_says_so(made: Tables) -> None:
+    """So does a committer that was started again, and one that folds the batch once more."""
+    key = Key("loader", 7)
+    made.append(words(20, 21, word="bad"), key)
+    made.append(words(22, word="bad"), Key("loader", 8))
+    version = made.revert(batches=(("loader", 7), ("loader", 8)))
+    again = made.batches.build(append_source(RowSource(words(20))), key)
+    assert again is not None
+    (result,) = made.batches.fold(again)
+    assert isinstance(result, Duplicate)
+    assert result.rolled_back_by == version
+    with pytest.raises(PreconditionError, match=rf"loader:7 was undone before, in version {version}"):
+        made.revert(batches=(("loader", 7),))
+    undone = {row.version: row.undone for row in lakefold.open(made.batches.path).history() if row.undone}
+    assert undone == {
+        version - 2: (UndoneBatches("loader", 7, 7, version),),
+        version - 1: (UndoneBatches("loader", 8, 8, version),),
+    }
+    undoing = made.revert(version=version)
+    assert made.rows() == in_order([*rows(*range(10)), *rows(20, 21, 22, word="bad")])
+    undone_later = [each for row in lakefold.open(made.batches.path).history() for each in row.undone]
+    assert [(each.app_id, each.by) for each in undone_later] == [("app", undoing)]
+    made.revert(batches=(("loader", 7),))
+    assert made.rows() == in_order([*rows(*range(10)), *rows(22, word="bad")])
+
+
+@EACH_KIND
+def test_a_later_change_that_was_undone_is_no_conflict(made: Tables) -> None:
+    made.upsert(words(3, 20, word="bad"), Key("loader", 7))
+    made.upsert(words(3, word="other"), Key("other", 1))
+    made.revert(batches=(("other", 1),))
+    made.compact()
+    made.revert(batches=(("loader", 7),))
+    assert made.rows() == rows(*range(10))
+
+
+@EACH_KIND
+def test_entries_that_share_a_version_are_undone_apart(made: Tables) -> None:
+    """By the log, if several of them removed rows."""
+    view, settings = made.batches.view(), made.batches.settings()
+    operations: list[Operation] = [
+        DeleteWhere("id = 1"),
+        DeleteWhere("id = 6"),
+        append_source(RowSource(words(30))),
+    ]
+    built = [each.build(view, Key("shared", number), settings) for number, each in enumerate(operations)]
+    results = made.batches.fold(*(each for each in built if each is not None))
+    # An append shares no version with entries that have change data files.
+    versions = {result.version for result in results[:2] if isinstance(result, Committed)}
+    assert len(results) == len(operations)
+    assert len(versions) == 1
+    made.compact()
+    made.revert(batches=(("shared", 1),))
+    assert made.rows() == in_order([*rows(*(n for n in range(10) if n != 1)), *rows(30)])
+    made.log.by_position.clear()
+    with pytest.raises(PreconditionError, match="entries share version"):
+        made.revert(batches=(("shared", 0),))
+
+
+@EACH_KIND
+def test_what_cannot_be_undone_is_named(made: Tables) -> None:
+    key = Key("loader", 7)
+    made.append(words(20), key)
+    for request, expected in (
+        ({"batches": (("loader", 8),)}, "the batch loader:8 was not folded into this table"),
+        ({"version": 99}, "version 99 does not exist"),
+        ({}, "name what is to be undone in one way"),
+        ({"batches": (("loader", 7),), "version": 3}, "name what is to be undone in one way"),
+        ({"version": 3, "keep_later": True, "with_dependents": True}, "either stay as they are, or"),
+    ):
+        with pytest.raises(InvalidError, match=expected):
+            made.revert(**request)

@@ -252,6 +252,7 @@ class _Folding:
             self._roll_back(self._draft.restored)
             self._begin_branch(entry)
         self._keys.add(entry, self._version, self._time(entry), verdict.recorded_batch)
+        self._keys.undo(entry.envelope.reverts.keys, self._version)
         self._operations[entry.position.offset] = verdict.operation
         return Committed(
             self._version,

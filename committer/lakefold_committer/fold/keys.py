@@ -19,7 +19,9 @@ from lakefold_table.marks.marks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_protos.lakefold.log_pb2 import BatchKey
 
 
 class Keys:
@@ -30,6 +32,7 @@ class Keys:
         self._apps = dict(marks.apps)
         self._growing: dict[str, GrowingMark] = {}
         self._uuids = dict(marks.uuids)
+        self._uuids_rolled_back = dict(marks.uuids_rolled_back)
         names = [uuid for uuid, _ in marks.uuids] if marks.uuid_contents else []
         self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
 
@@ -60,7 +63,7 @@ class Keys:
 
     def _uuid_again(self, entry: Entry, version: int) -> Duplicate:
         contents = digests([self._contents.get(entry.uuid)]) or (UNKNOWN,)
-        rolled_back_by = self._marks.uuids_rolled_back.get(entry.uuid, 0)
+        rolled_back_by = self._uuids_rolled_back.get(entry.uuid, 0)
         return Duplicate(version, rolled_back_by, differs(contents[0], entry))
 
     def add(self, entry: Entry, version: int, time_us: int, recorded_batch: int | None = None) -> None:
@@ -71,16 +74,48 @@ class Keys:
         """
         app_id, batch_id = entry.app_id, entry.batch_id
         if app_id and batch_id is not None:
-            growing = self._growing.get(app_id)
-            if growing is None:
-                mark = self._apps.setdefault(app_id, AppMark())
-                growing = self._growing[app_id] = GrowingMark(mark)
+            growing = self._grown(app_id)
             if recorded_batch is not None:
                 growing.pass_over(recorded_batch)
             growing.add(batch_id, version, time_us, entry)
         elif entry.uuid:
             self._uuids[entry.uuid] = version
             self._contents[entry.uuid] = entry
+
+    def _grown(self, app_id: str) -> GrowingMark:
+        """Returns the mark of an app as it is to be changed."""
+        growing = self._growing.get(app_id)
+        if growing is None:
+            growing = self._growing[app_id] = GrowingMark(self._apps.setdefault(app_id, AppMark()))
+        return growing
+
+    def undo(self, reverts: Iterable[BatchKey], version: int) -> None:
+        """Notes that `version` undoes the entries with these keys; keys that were not folded are passed over.
+
+        If one of these had undone others, or was a Restore, what it had left out is in the table again. Such
+        an entry is alone in its version.
+        """
+        for key in reverts:
+            if key.app_id and key.HasField("batch_id"):
+                if key.app_id not in self._apps or not self._grown(key.app_id).has(key.batch_id):
+                    continue
+                folded_in = self._grown(key.app_id).version_of(key.batch_id)
+                self._grown(key.app_id).roll_back(key.batch_id, version)
+            elif key.uuid in self._uuids:
+                folded_in = self._uuids[key.uuid]
+                self._uuids_rolled_back[key.uuid] = version
+            else:
+                continue
+            if folded_in:
+                self._bring_back(folded_in)
+
+    def _bring_back(self, by: int) -> None:
+        for app_id, mark in list(self._apps.items()):
+            if app_id in self._growing or any(part[2] == by for part in mark.rolled_back):
+                self._grown(app_id).bring_back(by)
+        self._uuids_rolled_back = {
+            uuid: version for uuid, version in self._uuids_rolled_back.items() if version != by
+        }
 
     def forget(self, app_id: str) -> bool:
         """Forgets the batches of an app, before any other entry. Returns whether there were any."""
@@ -99,7 +134,7 @@ class Keys:
             apps = _shortened(apps)
         apps.update(_within({name: mark for name, mark in apps.items() if mark.is_long}))
         uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
-        newest, rolled_back = dict(uuids), self._marks.uuids_rolled_back
+        newest, rolled_back = dict(uuids), self._uuids_rolled_back
         return replace(
             self._marks,
             apps=apps,

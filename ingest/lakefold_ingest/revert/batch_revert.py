@@ -61,6 +61,14 @@ class RevertRequest:
             message = "rows that were changed later either stay as they are, or those changes are undone too"
             raise InvalidError(message, where=OptionName("keep_later"), hint="give one of both options")
 
+    def __str__(self) -> str:
+        if self.version is not None:
+            return f"version {self.version}"
+        if self.positions is not None:
+            first, last = self.positions
+            return f"position {first}" if first == last else f"positions {first}-{last}"
+        return ", ".join(f"{app_id}:{batch_id}" for app_id, batch_id in self.batches)
+
     def named(self, source: Source, log: LoggedEntries) -> list[NamedVersion]:
         """Returns the entries that are meant. Raises as `EntrySearch`."""
         search = EntrySearch(source, log)
@@ -103,8 +111,9 @@ class RevertBatches:
             return None
         rows, row_ids = _returned(history, plan)
         envelope = history.proposal(view, key, settings, plan.removed, rows, row_ids)
+        envelope.reverts.SetInParent()
         for each in plan.entries:
-            envelope.reverts.extend(name.message() for name in each.keys)
+            envelope.reverts.keys.extend(name.message() for name in each.keys)
         return envelope
 
     def planned(self, view: View, storage_options: Mapping[str, str]) -> tuple[RowHistory, RevertPlan]:

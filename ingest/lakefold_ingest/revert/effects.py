@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakefold_ingest.merge.read_version import OFFSET_WIDTH
 from lakefold_ingest.revert.entries import Offsets, record_at, removers
 from lakefold_ingest.revert.following import follow
 from lakefold_ingest.revert.row_history import UNKNOWN_ENTRY, Addresses, RemovedAndAdded, RowHistory
@@ -79,7 +80,7 @@ class VersionEffects:
             return self.whole
         by = self.rows.added_by
         if (by == UNKNOWN_ENTRY).any():
-            raise self._unknown("added")
+            by = self._added_by_the_log(record)
         added = self.rows.added[np.isin(by, list(offsets))]
         return self._paired(added, self._removed_by(record, offsets))
 
@@ -110,6 +111,18 @@ class VersionEffects:
         owned = self._by_the_log(record)
         parts = [owned.get(offset, self.rows.removed[:0]) for offset in offsets]
         return np.unique(np.concatenate(parts))
+
+    def _added_by_the_log(self, record: Record) -> NDArray[np.int64]:
+        """Returns the offset of the entry that added each row, by the files that the proposals name."""
+        by = np.full(self.rows.added.size, UNKNOWN_ENTRY, np.int64)
+        entries = self._log.entries([position_at(record, offset) for offset in sorted(record.committed)])
+        numbers = self.rows.added >> np.uint64(OFFSET_WIDTH)
+        for offset, entry in entries.items():
+            theirs = np.array(list(self._history.numbers_added(entry.envelope)), np.uint64)
+            by[np.isin(numbers, theirs)] = offset
+        if (by == UNKNOWN_ENTRY).any():
+            raise self._unknown("added")
+        return by
 
     def _by_the_log(self, record: Record) -> dict[int, Addresses]:
         """Returns the rows that each entry removed, by its proposal."""

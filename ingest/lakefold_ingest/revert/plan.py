@@ -8,6 +8,7 @@ a later entry deleted is none, as it is gone already.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,7 +26,9 @@ from lakefold_ingest.revert.following import (
 from lakefold_ingest.revert.row_history import LOST, UNKNOWN_ENTRY, Addresses, RowHistory, joined
 from lakefold_reader.format.value_numbers import equal_rows
 from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.proposals import counting_marks
 from lakefold_table.errors import PreconditionError
+from lakefold_table.marks.marks import Marks
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.revert.conflicts import LaterChange
     from lakefold_ingest.revert.entries import LoggedEntries
-    from lakefold_ingest.revert.row_history import Mask
+    from lakefold_ingest.revert.row_history import Mask, Replacement
 
 MOST_ROUNDS: Final = 1000
 """How often entries that built on undone ones are added to these at most."""
@@ -180,6 +183,10 @@ class _Planner:
         self._effects: dict[int, VersionEffects] = {}
         self._operations: dict[int, str] = {}
 
+    @cached_property
+    def _marks(self) -> Marks:
+        return counting_marks(self._history.source, self._versions) or Marks()
+
     def plan(
         self, undone: Sequence[NamedVersion], named: Sequence[NamedVersion]
     ) -> tuple[Sequence[RowConflict], RevertPlan]:
@@ -239,7 +246,42 @@ class _Planner:
                 continue
             if len(lineage.stretches) > 1:
                 followed = follow(self._history, effect.added, lineage.stretches, self._versions)
+            if followed.lost_in.any():
+                self._follow_brought_back(followed, replacements, {each.version for each in undone})
             yield _Undone(each, effect, lineage, followed)
+
+    def _follow_brought_back(
+        self, followed: FollowedRows, replacements: Sequence[Replacement], undone: set[int]
+    ) -> None:
+        """Follows rows that an entry removed and its own revert brought back, by their values."""
+        seen = set(undone)
+        while versions := set(followed.lost_in.tolist()) - seen - {0}:
+            version = min(versions)
+            seen.add(version)
+            by = self._undone_by(version)
+            stretches = lineage_of(replacements, by, self._history.newest).stretches if by else ()
+            if not stretches or by in undone:
+                continue
+            rows = np.flatnonzero(followed.lost_in == version)
+            rows = rows[np.argsort(followed.last[rows])]
+            again = self._of(by).rows.added
+            index = equal_rows(
+                self._history.rows(followed.last[rows], version - 1), self._history.rows(again, by)
+            )
+            rows, index = rows[index >= 0], index[index >= 0]
+            order = np.argsort(index)
+            on = follow(self._history, again[index[order]], stretches, self._versions)
+            rows = rows[order]
+            followed.now[rows], followed.lost_in[rows], followed.last[rows] = on.now, on.lost_in, on.last
+
+    def _undone_by(self, version: int) -> int:
+        """Returns the version that undid the only entry of this version; 0 if none did."""
+        record = self._of(version).record
+        if record is None or len(record.committed) > 1:
+            return 0
+        by = [self._marks.rolled_back_by(each.app_id, each.first, "") for each in record.apps]
+        by += [self._marks.uuids_rolled_back.get(uuid, 0) for uuid, at in self._marks.uuids if at == version]
+        return max(by, default=0)
 
     def _lost_rows(self, undone: _Undone, others: dict[int, _Undone]) -> Iterator[RowConflict]:
         """Yields the conflicts of added rows that are gone, and notes which rows don't come back."""

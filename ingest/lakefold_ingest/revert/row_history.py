@@ -16,7 +16,7 @@ from lakefold_ingest.merge.read_version import OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -123,6 +123,10 @@ class RowHistory(ABC):
 
         None: it doesn't say which.
         """
+
+    @abstractmethod
+    def numbers_added(self, envelope: Envelope) -> Collection[int]:
+        """Returns the numbers of the fragments or files that a proposal adds, as far as it names them."""
 
     @abstractmethod
     def added_after(self, version: int) -> Addresses:

@@ -67,7 +67,7 @@ def has_other_rows(outcome: Outcome) -> bool:
 
 
 def rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
-    """Returns the error for a batch that was folded, and whose rows a Restore has left out of the table."""
+    """Returns the error for a batch that was folded, and whose rows were undone since."""
     return InvalidError(
         f"{key} was folded before {in_version(result)}, and its rows were "
         f"{rolled_back_text(result.rolled_back_by)}; nothing was added",

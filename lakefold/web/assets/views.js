@@ -224,9 +224,11 @@ export function versions(page, uri, branch) {
   const app = (version) => {
     const names = format.batches(version);
     if (!names.length) return version.own ? make("span", { class: "faint" }, "no app id") : make("span", { class: "faint" }, "another client");
-    return make("div", {}, version.apps.map((each, index) => make("a", {
+    const undone = (version.undone || []).map((each) => make("span", { class: "kind rejected" },
+      `${each.app_id}:${each.first === each.last ? each.first : `${each.first}-${each.last}`} undone in ${count(each.by)}`));
+    return make("div", {}, [...version.apps.map((each, index) => make("a", {
       class: "chip", href: address("proposal", { uri, branch, proposal: `${each.app_id}:${each.last_batch}` }),
-    }, names[index])));
+    }, names[index])), ...undone]);
   };
   const log = (version) => (version.positions ? make("a", { href: address("proposal", {
     uri, branch, proposal: `${version.positions.topic}/${version.positions.partition}@${version.positions.last_offset}` }) }, format.positions(version)) : "–");
@@ -367,9 +369,11 @@ export function proposal(explanation) {
     [kind === "rejected" || kind === "invalid" ? "refused" : "folded", kind || (explanation.state === "committed" ? "committed" : null)],
     ["published", explanation.committed_in ? `version ${explanation.committed_in}` : tagged],
     ["answered", explanation.outcome ? explanation.state : null],
+    ...(explanation.undone ? [["undone", `version ${explanation.rolled_back_by}`]] : []),
   ];
   const facts = [
-    ["state", make("span", { class: `kind ${explanation.state}` }, explanation.state)],
+    ["state", explanation.undone ? make("span", { class: "kind rejected" }, `${explanation.state}, ${explanation.undone}`)
+      : make("span", { class: `kind ${explanation.state}` }, explanation.state)],
     ["outcome", kind === "invalid" ? `${result.invalid.message} ${result.invalid.hint}` : conflict ? conflict.message : null],
     ["conflicts with", conflict && conflict.other_version !== "0" ? `version ${conflict.other_version} (${conflict.other_operation})` : null],
     ["fragments", conflict && chips(conflict.fragment_ids)], ["fields", conflict && chips(conflict.field_ids)], ["keys", conflict && chips(conflict.keys)],

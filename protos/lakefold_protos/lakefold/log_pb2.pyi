@@ -125,8 +125,8 @@ class Envelope(_message.Message):
         """Who sent the proposal and why. It decides nothing: the version that contains the proposal records it."""
 
     @_builtins.property
-    def reverts(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]:
-        """The keys of the entries that the proposal undoes, as far as they are known: they are marked as undone."""
+    def reverts(self) -> Global___Reverts:
+        """The entries that the proposal undoes: they are marked as undone. The entry is alone in its version."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class Envelope(_message.Message):
         forget_app: Global___ForgetApp | None = ...,
         author: Global___Author | None = ...,
         content: _builtins.str = ...,
-        reverts: _abc.Iterable[Global___BatchKey] | None = ...,
+        reverts: Global___Reverts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -166,6 +166,28 @@ class Envelope(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_proposal) -> _WhichOneofReturnType_proposal | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class Reverts(_message.Message):
+    """The keys of entries that a proposal undoes, as far as they are known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]: ...
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___BatchKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reverts: _TypeAlias = Reverts  # noqa: Y015
 
 @_typing.final
 class BatchKey(_message.Message):

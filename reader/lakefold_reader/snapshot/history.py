@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.versions.late_versions import is_late, missing
 from lakefold_reader.versions.listing import newest_of, numbers_of
+from lakefold_reader.versions.proposals import newest_marks
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
-from lakefold_table.marks.marks import PREFIX, Rebinding
+from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.marks import PREFIX, Marks, Rebinding
 from lakefold_table.marks.record import MOVE, Batches, Record, decode_record
 from lakefold_table.whole_numbers import within
 
@@ -41,6 +43,16 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
+class UndoneBatches:
+    """Batches of an app, from the first id to the last, that version `by` left out of the table or undid."""
+
+    app_id: str
+    first: int
+    last: int
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryRow:
     """A version. If a committer made it from the log (`own`), the fields from `positions` on are set.
 
@@ -50,8 +62,8 @@ class HistoryRow:
     that an update moved counts as removed and as added, a row that a compaction moved as neither; of a clone
     all rows are added. `seconds_to_visible`: from the log time of the last entry until the version's file was
     stored; None if the store doesn't record that. `move`: how the table was bound to its log, if this version
-    did that. `properties`: what its writer had it record, of Delta tables `userMetadata`. `authors`: who sent
-    the entries, as far as they said it.
+    did that. `undone`: those of its batches that a later version undid. `properties`: what its writer had it
+    record, of Delta tables `userMetadata`. `authors`: who sent the entries, as far as they said it.
     """
 
     version: int
@@ -70,6 +82,7 @@ class HistoryRow:
     seconds_to_visible: float | None = None
     move: Rebinding | None = None
     format: str = ""
+    undone: tuple[UndoneBatches, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     authors: tuple[Author, ...] = ()
 
@@ -114,6 +127,7 @@ def history_page(source: Source, last: int | None, most: int) -> list[HistoryRow
 
 def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[HistoryRow]:
     after: VersionSummary | None = None
+    marks: Marks | None = None
     for number in numbers:
         summary = source.summary(number)
         if summary is None:
@@ -122,7 +136,20 @@ def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[Hi
             after = source.summary(number + 1)
         following, after = after, summary
         if following is None or not is_late(source, summary, following):
-            yield _row(source, summary)
+            row = _row(source, summary)
+            if row.apps and marks is None:
+                marks = newest_marks(source, newest) or Marks()
+            yield replace(row, undone=_undone(row.apps, marks)) if row.apps and marks is not None else row
+
+
+def _undone(apps: Iterable[Batches], marks: Marks) -> tuple[UndoneBatches, ...]:
+    """Returns those of the batches of a version that the marks know to be undone."""
+    return tuple(
+        UndoneBatches(app.app_id, max(first, app.first), min(last, app.last), by)
+        for app in apps
+        for first, last, by in marks.apps.get(app.app_id, AppMark()).rolled_back
+        if first <= app.last and last >= app.first
+    )
 
 
 def _row(source: Source, summary: VersionSummary) -> HistoryRow:

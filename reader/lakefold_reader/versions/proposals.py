@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId, Position
 
 _KEY: Final = re.compile(r"(.+):([0-9]{1,20})", re.DOTALL)
+MOST_FOREIGN: Final = 30
+"""So many versions of other clients may follow the marks that count for what was undone."""
 _BATCH_LIMIT: Final = 2**64
 _HOW: Final = (
     "name it by its transaction's uuid, by its offset in the log (or TOPIC/PARTITION@OFFSET), or as "
@@ -235,6 +237,14 @@ def find(source: Source, sought: ProposalName, *, at_most: int) -> RecordedPropo
     return RecordedProposal(uri, branch, marks, numbers[0], lowest, numbers[-1], *result)
 
 
+def kind_of_undoing(source: Source, version: int) -> str:
+    """Returns "restore" or "revert", whichever this version is; empty if it is gone."""
+    summary = source.summary(version)
+    if summary is None:
+        return ""
+    return "revert" if summary.restored is None else "restore"
+
+
 def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
     """Returns the marks of the newest version that a committer made.
 
@@ -260,6 +270,11 @@ def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
         if summary is not None and summary.restored is not None:
             restores.append(summary)
     return None
+
+
+def newest_marks(source: Source, newest: int) -> Marks | None:
+    """Returns the marks that count, of the newest version or of one of some before it; None without any."""
+    return counting_marks(source, range(max(newest - MOST_FOREIGN, source.versions.first), newest + 1))
 
 
 def _rolled_back(source: Source, marks: Marks, restore: VersionSummary) -> Marks:

@@ -29,8 +29,8 @@ class AppMark:
     `forgotten_below`: for ids below it is no longer known whether they were folded, as their interval was
     dropped (`within`). `recent`: the newest batches and their versions; `contents`: the digests of their
     contents, in the same order (empty if none is known). `rolled_back`: first id, last id and the Restore's
-    version, for batches that a Restore left out of the table; ascending. `time_us`: the log time of the last
-    batch.
+    version, for batches that a Restore left out of the table, or that were undone by a later entry;
+    ascending. `time_us`: the log time of the last batch.
     """
 
     intervals: tuple[tuple[int, int], ...] = ()
@@ -51,7 +51,7 @@ class AppMark:
         return dict(self.recent).get(batch_id, 0)
 
     def rolled_back_by(self, batch_id: int) -> int:
-        """Returns the version of the Restore that left this batch out of the table, 0 if none is known."""
+        """Returns the version that left this batch out of the table or undid it, 0 if none is known."""
         return _rolled_back_by(self.rolled_back, batch_id)
 
     def content_of(self, batch_id: int) -> str:
@@ -254,6 +254,25 @@ class GrowingMark:
         """Counts all batches up to this one as folded, unless it or a greater one was: others recorded it."""
         if batch_id >= 0 and (not self._intervals or self._intervals[-1][1] < batch_id):
             self._intervals = [(0, batch_id)]
+
+    def roll_back(self, batch_id: int, by: int) -> None:
+        """Notes that version `by` undoes a batch, whatever left it out before."""
+        others = [
+            (*part, version)
+            for first, last, version in self._rolled_back
+            for part in less([(first, last)], [(batch_id, batch_id)])
+        ]
+        parts: list[tuple[int, int, int]] = []
+        for first, last, version in sorted([*others, (batch_id, batch_id, by)]):
+            if parts and parts[-1][1:] == (first - 1, version):
+                parts[-1] = parts[-1][0], last, version
+            else:
+                parts.append((first, last, version))
+        self._rolled_back = tuple(parts)
+
+    def bring_back(self, by: int) -> None:
+        """Notes that what version `by` left out or undid is in the table again."""
+        self._rolled_back = tuple(part for part in self._rolled_back if part[2] != by)
 
     def mark(self) -> AppMark:
         """Returns the mark as it is now."""

@@ -143,9 +143,9 @@ class Marks:
     at that position from any other (None: an older release folded it, or the table was moved there without
     one). `operations`: for each kind of operation the newest version of that kind, complete after
     `operations_since`. `uuid_contents`: the digests of the contents of the proposals of `uuids`, in the same
-    order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, each
-    with the version of that Restore. `restored_us`: when `rebind --restored` last gave up what was folded
-    after the copy that the table was restored to, in microseconds since 1970; 0: never.
+    order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, or a
+    later entry undid, each with the version that did it. `restored_us`: when `rebind --restored` last gave up
+    what was folded after the copy that the table was restored to, in microseconds since 1970; 0: never.
     """
 
     table_id: str = ""
@@ -186,7 +186,7 @@ class Marks:
         return AppCounts(len(self.apps) - short, short, length, forgetful)
 
     def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
-        """Returns the version of the Restore that left the rows of a key out of the table, 0 if unknown."""
+        """Returns the version that left the rows of a key out of the table or undid them, 0 if unknown."""
         if not app_id or batch_id is None:
             return self.uuids_rolled_back.get(uuid, 0)
         return self.apps[app_id].rolled_back_by(batch_id) if app_id in self.apps else 0

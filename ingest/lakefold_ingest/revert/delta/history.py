@@ -38,6 +38,7 @@ from lakefold_reader.format.value_numbers import equal_rows
 from lakefold_reader.versions.ranges import expired
 from lakefold_table.bitmaps import bitmap_of, decode_treemap, live_ranks, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
+from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.record_counts import record_count, statistics_of
 from lakefold_table.delta.rows.row_moves import moved_rows
 from lakefold_table.delta.sharing import replaces_content
@@ -45,7 +46,7 @@ from lakefold_table.marks.record import decode_record
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -237,13 +238,23 @@ class DeltaRowHistory(RowHistory):
     def affected(self, envelope: Envelope) -> tuple[int, Addresses] | None:
         """See `RowHistory.affected`."""
         proposal = envelope.delta
-        if not proposal.affected_rows or not proposal.HasField("read_version"):
+        if not proposal.HasField("read_version"):
             return None
         parts = [
             addresses_in(self._number(path), numbers_of(decode_treemap(data, "rows of a proposal")[0]))
             for path, data in proposal.affected_rows.items()
         ]
+        if not parts:
+            # Its files are removed as a whole; those of their rows that stay are in files that it adds.
+            files = self._snapshot(proposal.read_version).files
+            removed = [each for each in parse_actions(proposal.actions) if isinstance(each, RemoveFile)]
+            parts = [self._all_rows(files[each.path]) for each in removed if each.path in files]
         return proposal.read_version, joined(parts)
+
+    def numbers_added(self, envelope: Envelope) -> Collection[int]:
+        """See `RowHistory.numbers_added`."""
+        actions = parse_actions(envelope.delta.actions)
+        return {self._number(each.path) for each in actions if isinstance(each, AddFile)}
 
     def added_after(self, version: int) -> Addresses:
         """See `RowHistory.added_after`."""
@@ -277,7 +288,8 @@ class DeltaRowHistory(RowHistory):
         kept = {path: file for path, file in adds.items() if path in removes}
         moves_only = not any(each.data_change for each in actions if isinstance(each, AddFile | RemoveFile))
         copies = tuple(added.values())
-        if summary.own and not moves_only:
+        record = decode_record(summary.properties, self.source.uri) if summary.own else None
+        if record is not None and len(record.committed) == 1 and not moves_only:
             copies = _first_files(copies, content_of(summary).info.rows_copied)
         return _FileChanges(added, removed if added or removed else {}, kept, copies, moves_only)
 

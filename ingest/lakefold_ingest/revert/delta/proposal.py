@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefold_ingest.delta.proposals import begin_proposal
 from lakefold_ingest.delta.view import DeltaView, delta_view
-from lakefold_ingest.merge.delta.version_changes import DeltaReadVersion, open_delta_version
+from lakefold_ingest.merge.delta.format import DeltaMerging
 from lakefold_ingest.merge.new_rows import in_type
 from lakefold_ingest.revert.row_history import addresses_in, joined
 from lakefold_ingest.rows.unused_files import remove_unused
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.delta.data_files import ParquetTarget
+    from lakefold_ingest.merge.delta.version_changes import DeltaReadVersion
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.revert.row_history import Addresses
     from lakefold_ingest.view import View
@@ -43,7 +44,7 @@ def revert_proposal(
 ) -> Envelope:
     """See `RowHistory.proposal`. `removed`: the positions of rows by the path of their file."""
     view = delta_view(view, "undoing a batch")
-    table, target = open_delta_version(view, settings.storage_options), view.whole_rows(settings)
+    table, target = DeltaMerging().open(view, settings.storage_options), view.whole_rows(settings)
     files = _written(view, table, target, returned, row_ids)
     if not removed:
         envelope = begin_proposal(view.uri, key, view.version, OPERATION)

@@ -56,7 +56,7 @@ from lakefold_table.lance.schemas.schema import TOP
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -326,6 +326,11 @@ class LanceRowHistory(RowHistory):
             for number, data in envelope.affected_rows.items()
         ]
         return envelope.lance.read_version, joined(parts)
+
+    def numbers_added(self, envelope: Envelope) -> Collection[int]:
+        """See `RowHistory.numbers_added`. Ids are assigned later, and a version's record has them."""
+        del envelope
+        return ()
 
     def added_after(self, version: int) -> Addresses:
         """See `RowHistory.added_after`."""

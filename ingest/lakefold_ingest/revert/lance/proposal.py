@@ -8,7 +8,8 @@ from lakefold_ingest.lance.data_files import write_fragments
 from lakefold_ingest.lance.proposals import append, begin_envelope
 from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.lance.deletions import delete_rows
-from lakefold_ingest.merge.lance.version_changes import open_lance_version, set_row_ids, whole_rows
+from lakefold_ingest.merge.lance.format import LanceMerging
+from lakefold_ingest.merge.lance.version_changes import set_row_ids
 from lakefold_ingest.merge.new_rows import in_type
 from lakefold_ingest.merge.read_version import offsets_by_number
 from lakefold_ingest.rows.fitting import has_blob_v2
@@ -39,7 +40,7 @@ def revert_proposal(
 ) -> Envelope:
     """See `RowHistory.proposal`: a Delete, an Append, or an Update that does both."""
     view = lance_view(view, "undoing a batch")
-    table = open_lance_version(view, settings.storage_options)
+    table = LanceMerging().open(view, settings.storage_options)
     files = _written(view, settings, returned, row_ids if table.stable_row_ids else row_ids[:0])
     if not removed.size:
         return append(view.uri, key, view.version, files)
@@ -69,7 +70,7 @@ def _written(
         message = f"rows with the blob columns {', '.join(blobs)} can't be put back yet"
         hint = "restore a version, or write the rows again by pylance"
         raise InvalidError(message, where=view.uri, hint=hint)
-    target = whole_rows(lance_view(view, "undoing a batch"), settings)
+    target = LanceMerging().target(lance_view(view, "undoing a batch"), settings)
     schema = target.fitting.schema
     columns = [in_type(returned.column(field.name), field) for field in schema]
     rows = returned.from_arrays(columns, schema=schema)

@@ -1,0 +1,165 @@
+"""`lakefold revert` through a real log: by the verb and in Python, judged by pylance and delta-rs."""
+
+from __future__ import annotations
+
+import json
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+import lakefold
+from lakefold import cli
+from tests.integration.committers import running_committer
+from tests.integration.own_log import OwnLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold import WriteOptions
+    from lakefold.maintaining.compaction import CompactOptions
+    from tests.integration.conftest import TopicNames
+
+FORMATS = pytest.mark.parametrize("format_name", ["lance", "delta"])
+KILLED_BEFORE_ITS_REPORT = """
+import os, signal
+from pathlib import Path
+from lakefold.cli import main
+from lakefold_log.write.reporter import Reporter
+
+report = Reporter.report
+
+def killed(*arguments, **options):
+    marker = Path(os.environ["LAKEFOLD_TEST_KILL"])
+    if marker.exists():
+        marker.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return report(*arguments, **options)
+
+Reporter.report = killed
+main()
+"""
+
+
+def people(*ids: int, name: str = "first") -> pa.Table:
+    return pa.table({"id": list(ids), "name": [f"{name} {n}" for n in ids]})
+
+
+def rows(path: Path, format_name: str) -> dict[int, str]:
+    """The rows of the newest version by the format's own client."""
+    if format_name == "lance":
+        table = lance.dataset(str(path)).to_table()
+    else:
+        query = QueryBuilder().register("t", DeltaTable(str(path))).execute("select id, name from t")
+        table = pa.table(query.read_all())
+    return dict(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True))
+
+
+def connection(options: WriteOptions) -> CompactOptions:
+    """The brokers and topics of these options."""
+    return {
+        "bootstrap_servers": str(options["bootstrap_servers"]),
+        "transactions_topic": str(options["transactions_topic"]),
+        "outcomes_topic": str(options["outcomes_topic"]),
+        "timeout": 120,
+    }
+
+
+def in_environment(patch: pytest.MonkeyPatch, options: WriteOptions) -> None:
+    """Sets the brokers and topics for verbs and functions that get none."""
+    for name, value in connection(options).items():
+        if name != "timeout":
+            patch.setenv(f"LAKEFOLD_{name.upper()}", str(value))
+
+
+def filled(path: Path, format_name: str, options: WriteOptions) -> dict[int, str]:
+    """Makes a table with a bad upsert and a bad delete among good batches; returns its good rows."""
+    uri = str(path)
+    begun: WriteOptions = {**options, "format": format_name}
+    lakefold.append(uri, people(*range(6)), **begun)
+    lakefold.upsert(uri, people(1, 2, 50, name="bad"), keys="id", app_id="loader", batch_id=7, **options)
+    lakefold.append(uri, people(10), app_id="good", batch_id=1, **options)
+    lakefold.delete(uri, where="id = 4", app_id="loader", batch_id=8, **options)
+    lakefold.append(uri, people(11), app_id="good", batch_id=2, **options)
+    lakefold.compact(uri, **connection(options))
+    return {n: f"first {n}" for n in (*range(6), 10, 11)}
+
+
+@FORMATS
+def test_by_the_verb_and_in_python(
+    tmp_path: Path,
+    options: WriteOptions,
+    format_name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "people"
+    good = filled(path, format_name, options)
+    in_environment(monkeypatch, options)
+
+    def run(*words: str, code: int = 0) -> Any:  # noqa: ANN401 - a JSON document
+        capsys.readouterr()
+        assert cli.run([*words, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    planned = run("revert", str(path), "loader:7", "--dry-run")
+    assert (planned["kind"], planned["rows_removed"], planned["rows_returned"]) == ("planned", 3, 2)
+    done = run("revert", str(path), "loader:7")
+    assert (done["kind"], done["rows_removed"], done["rows_returned"]) == ("committed", 3, 2)
+    assert rows(path, format_name) == {n: name for n, name in good.items() if n != 4}
+    report = lakefold.revert(path, ["loader:8"], timeout=120)
+    assert (report.kind, report.rows_returned) == ("committed", 1)
+    assert rows(path, format_name) == good
+    explained = run("explain", str(path), "loader:7")
+    assert explained["undone"] == f"undone by the revert in version {done['version']}"
+    versions = {row.version: row for row in lakefold.open(path).history()}
+    assert {each.by for row in versions.values() for each in row.undone} == {done["version"], report.version}
+    capsys.readouterr()
+    assert cli.run(["revert", str(path), "loader:7"]) == 3
+    assert f"loader:7 was undone before, in version {done['version']}" in capsys.readouterr().err
+    with pytest.raises(lakefold.InvalidError, match="undone in version"):
+        lakefold.append(path, people(1), app_id="loader", batch_id=7, **options)
+
+
+@FORMATS
+def test_a_committer_that_is_killed_before_its_report_undoes_it_once(
+    tmp_path: Path,
+    bootstrap: str,
+    topic_names: TopicNames,
+    format_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    OwnLog.make(bootstrap, topic_names)
+    options: WriteOptions = {
+        "bootstrap_servers": bootstrap,
+        "transactions_topic": topic_names.transactions,
+        "outcomes_topic": topic_names.outcomes,
+        "timeout": 120,
+    }
+    path, marker = tmp_path / "people", tmp_path / "kill"
+    monkeypatch.setenv("LAKEFOLD_TEST_KILL", str(marker))
+    in_environment(monkeypatch, options)
+    with running_committer(
+        bootstrap, topic_names, tmp_path, interpreter=("-c", KILLED_BEFORE_ITS_REPORT)
+    ) as committer:
+        committer.wait_until_ready()
+        good = filled(path, format_name, options)
+        marker.touch()
+        reports: list[lakefold.RevertReport] = []
+        sent = Thread(
+            target=lambda: reports.append(lakefold.revert(path, ["loader:7", "loader:8"], timeout=120))
+        )
+        sent.start()
+        committer.process.wait()
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        sent.join()
+    (report,) = reports
+    assert report.kind == "committed"
+    assert rows(path, format_name) == good
+    marks = lakefold.open(path).marks
+    assert marks is not None
+    assert [marks.rolled_back_by("loader", batch, "") for batch in (7, 8)] == [report.version] * 2
