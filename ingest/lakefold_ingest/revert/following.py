@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakefold_ingest.revert.row_history import LOST, Addresses, Replacement, RowHistory
+from lakefold_ingest.revert.row_history import LOST, Addresses, ReplacedContent, RowHistory
 from lakefold_table.errors import VersionExpiredError
 from lakefold_table.values import value
 
@@ -52,7 +52,7 @@ class VersionLineage:
     replaced_by: int = 0
 
 
-def lineage_of(replacements: Sequence[Replacement], begin: int, end: int) -> VersionLineage:
+def lineage_of(replacements: Sequence[ReplacedContent], begin: int, end: int) -> VersionLineage:
     """Returns the lineage of version `end` from version `begin` on."""
     stretches: list[tuple[int, int]] = []
     for each in sorted(replacements, key=lambda each: each.version, reverse=True):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.revert.conflicts import LaterChange
     from lakefold_ingest.revert.entries import LoggedEntries
-    from lakefold_ingest.revert.row_history import Mask, Replacement
+    from lakefold_ingest.revert.row_history import Mask, ReplacedContent
 
 MOST_ROUNDS: Final = 1000
 """How often entries that built on undone ones are added to these at most."""
@@ -251,7 +251,7 @@ class _Planner:
             yield _Undone(each, effect, lineage, followed)
 
     def _follow_brought_back(
-        self, followed: FollowedRows, replacements: Sequence[Replacement], undone: set[int]
+        self, followed: FollowedRows, replacements: Sequence[ReplacedContent], undone: set[int]
     ) -> None:
         """Follows rows that an entry removed and its own revert brought back, by their values."""
         seen = set(undone)

@@ -50,7 +50,7 @@ class RemovedAndAdded:
 
 
 @value()
-class Replacement:
+class ReplacedContent:
     """A version after which the table's content is not the one before: `restored` has it.
 
     None: it is all new.
@@ -110,7 +110,7 @@ class RowHistory(ABC):
         """
 
     @abstractmethod
-    def replacements(self, after: int) -> Sequence[Replacement]:
+    def replacements(self, after: int) -> Sequence[ReplacedContent]:
         """Returns the versions after this one that replaced the whole content, oldest first."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ from lakefold_ingest.revert.row_history import (
     Addresses,
     Mask,
     RemovedAndAdded,
-    Replacement,
+    ReplacedContent,
     RowHistory,
     addresses_in,
     by_number,
@@ -195,7 +195,7 @@ class DeltaRowHistory(RowHistory):
                 moved[part][inside] = targets
         return moved
 
-    def replacements(self, after: int) -> Sequence[Replacement]:
+    def replacements(self, after: int) -> Sequence[ReplacedContent]:
         """See `RowHistory.replacements`. Each commit is read."""
         replacements = []
         for version in range(after + 1, self.newest + 1):
@@ -204,7 +204,7 @@ class DeltaRowHistory(RowHistory):
             parameters = info.extra.get("operationParameters")
             given = parameters if isinstance(parameters, dict) else {}
             if summary.restored is not None or replaces_content(info.operation, given):
-                replacements.append(Replacement(version, summary.restored))
+                replacements.append(ReplacedContent(version, summary.restored))
         return replacements
 
     @property

@@ -21,7 +21,7 @@ from lakefold_ingest.revert.row_history import (
     Addresses,
     Mask,
     RemovedAndAdded,
-    Replacement,
+    ReplacedContent,
     RowHistory,
     addresses_in,
     by_number,
@@ -258,7 +258,7 @@ class LanceRowHistory(RowHistory):
         moved[index >= 0] = among[index[index >= 0]]
         return moved
 
-    def replacements(self, after: int) -> Sequence[Replacement]:
+    def replacements(self, after: int) -> Sequence[ReplacedContent]:
         """See `RowHistory.replacements`. The marks mostly know that there is none."""
         history = read_state(self.source, self.newest).history
         kinds = (Kind.RESTORE, Kind.OVERWRITE, Kind.CLONE, Kind.UNKNOWN)
@@ -268,9 +268,9 @@ class LanceRowHistory(RowHistory):
         for version in range(after + 1, self.newest + 1):
             summary = self._summary(version)
             if kind_in(summary) is Kind.RESTORE:
-                replacements.append(Replacement(version, summary.restored))
+                replacements.append(ReplacedContent(version, summary.restored))
             elif kind_in(summary) is Kind.OVERWRITE:
-                replacements.append(Replacement(version, None))
+                replacements.append(ReplacedContent(version, None))
         return replacements
 
     @property
