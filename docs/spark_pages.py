@@ -294,6 +294,11 @@ and vectors keep their type. In a Delta table a column gets a wider type only if
 true; its older files stay, so neither the number of rows nor other writers matter. Elements of lists, and
 keys and values of maps, get wider types as well.
 
+A column that has only nulls (`void`) has no type. No table is created with such a column, at any depth: a
+CSV file without rows, for example, doesn't say which types its columns have. In a table of another client it
+gets the type of the batch in the same way; in Lance tables not that of a struct, list or map, and in Delta
+tables not inside of lists and maps.
+
 Before a table is created or gets columns for a batch, the columns, types and conditions of the batch are
 checked, and the keys and values of an upsert or of change events if the driver has the rows. What is noticed
 only while tasks write or merge rows (a value that doesn't fit, a key twice) fails the batch after that: then

@@ -147,8 +147,8 @@ SPARK_TYPES: Final = (
         "null",
         "",
         ("null",),
-        "fits any nullable column; a Delta table can't be created with it, and `mergeSchema` adds no such "
-        "column, whose type would not be known",
+        "fits any nullable column; no table is created with it, and `mergeSchema` adds no such column, whose "
+        "type would not be known",
     ),
     SparkType(
         "interval year to month",

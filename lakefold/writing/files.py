@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakefold_ingest.cdc.json_events import name_patterns
 from lakefold_ingest.formats import read_view
+from lakefold_ingest.rows.fitting import is_unknown
 from lakefold_ingest.rows.json_depth import check_depth
 from lakefold_ingest.rows.text_numbers import (
     floats_of,
@@ -121,7 +122,7 @@ def _parquet(path: Path, _: pa.Schema | None) -> Batches:
 def _csv(path: Path, table: pa.Schema | None) -> Batches:
     import pyarrow.csv
 
-    types = {field.name: field.type for field in table or ()}
+    types = {field.name: field.type for field in table or () if not is_unknown(field.type)}
     floats = {name: kind for name, kind in types.items() if pa.types.is_floating(kind)}
     # With strings_can_be_null=True the texts "NA", "null" and "nan" would be null as well.
     options = pyarrow.csv.ConvertOptions(column_types=types | dict.fromkeys(floats, pa.string()))
@@ -195,7 +196,9 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     if path.stat().st_size > _JSON_BLOCK:
         later = _later_names(path, set(() if table is None else table.names) - inferred.keys())
         inferred |= dict.fromkeys(later, pa.null())
-    known = {field.name: field for field in table or () if field.name in inferred}
+    known = {
+        field.name: field for field in table or () if field.name in inferred and not is_unknown(field.type)
+    }
     read = {name: _json_type(field.type, inferred[name], name) for name, field in known.items()}
     # Of a list whose type it finds out while it reads, Arrow loses the nulls at the beginning.
     options = pyarrow.json.ParseOptions(

@@ -77,7 +77,7 @@ class WriteOptions(SinkOptions, total=False):
     `commit_properties`: recorded by the version that contains the batch. `commit_message`: why it is sent,
     e.g. "rows that came late"; `lakefold.history` and `explain` show it with the author.
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and
-    columns whose type is too narrow get the wider type of the rows.
+    columns whose type is too narrow, or that of nulls, get the type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
     they fail their batch. `bad_records_columns`: columns of the rows that go to that table alone, as Kafka's
     topic, partition and offset. `format`: "lance" or "delta", if the table is created (by default Lance); a

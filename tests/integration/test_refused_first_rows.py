@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -165,3 +166,56 @@ def test_a_file_that_was_refused_is_refused_again(
             assert "12345678901234567891 would be another one as a double" in error["message"]
             assert not (tmp_path / "new").exists()
     assert lakefold.open(tmp_path / "double").to_arrow() == double
+
+
+UNTYPED: dict[str, str] = {
+    "header.csv": "id,s\n",
+    "nulls.csv": "id,s\n,\n,\n",
+    "nulls.jsonl": '{"id": null, "s": null}\n',
+    "inner.jsonl": '{"id": 1, "s": [[]]}\n{"id": 2, "s": null}\n',
+    "field.jsonl": '{"id": 1, "s": {"x": null}}\n',
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_table_gets_columns_whose_types_are_not_known(
+    options: lakefold.WriteOptions, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, log = str(tmp_path / "t"), log_words(options)
+    for name, text in UNTYPED.items():
+        (tmp_path / name).write_text(text)
+        for verb, more in (("append", ["--format", kind]), ("upsert", ["--keys", "id"])):
+            assert run([verb, table, str(tmp_path / name), *more, "--json", *log]) == 2, (verb, name)
+            error = json.loads(capsys.readouterr().out)["error"]
+            assert "have no type yet, only nulls" in error["message"], (verb, name)
+            assert ("--merge-schema" if verb == "append" else "merge_schema") in error["hint"]
+    frame = pa.table({"id": [1], "s": pa.nulls(1)})
+    for put in DOORS.values():
+        with pytest.raises(lakefold.InvalidError, match="no type yet, only nulls: s"):
+            put(tmp_path / "t", frame, **in_format(options, kind))
+    assert not (tmp_path / "t").exists()
+    # What says the types is enough, in any file.
+    (tmp_path / "rows.csv").write_text("id,s\n1,x\n")
+    files = [str(tmp_path / name) for name in ("header.csv", "rows.csv")]
+    assert run(["append", table, *files, "--format", kind, *log]) == 0
+    assert run(["append", table, files[0], *log]) == 0
+    assert lakefold.open(table).to_arrow().to_pylist() == [{"id": 1, "s": "x"}]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_columns_of_nulls_get_the_types_of_a_file(
+    options: lakefold.WriteOptions, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another client has created the table."""
+    lance.write_dataset(pa.table({"id": pa.nulls(1), "s": pa.nulls(1)}), tmp_path / "t")
+    (tmp_path / name).write_text("id,s\n1,x\n" if name == "rows.csv" else '{"id": 1, "s": "x"}\n')
+    words = ["append", str(tmp_path / "t"), str(tmp_path / name), "--json", *log_words(options)]
+    assert run(words) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "s is string in the batch, and the table's column has no type yet" in error["message"]
+    assert "--merge-schema" in error["hint"]
+    assert run([*words, "--merge-schema"]) == 0
+    assert run([*words]) == 0
+    rows = lakefold.open(tmp_path / "t").to_arrow()
+    assert rows.schema.types == [pa.int64(), pa.string()]
+    assert rows.to_pylist() == [{"id": None, "s": None}, {"id": 1, "s": "x"}, {"id": 1, "s": "x"}]

@@ -22,11 +22,14 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.view import BatchColumns
+from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from tests.delta_logs.actions import LISTED, add, metadata, protocol_with, text
 from tests.delta_merging import DeltaFolding, delta_rs_rows
 from tests.merging import Folding
+from tests.oracle.test_evolution import FoldedLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +84,31 @@ def test_a_column_without_values_is_null(name: str, tmp_path: Path) -> None:
         assert ours == delta_rs_rows(path)
     names = {each for file in path.rglob("*.parquet") for each in pq.read_schema(file).names}
     assert name in ("in a struct", "in a list") or names == {"a"}
+
+
+@pytest.mark.parametrize("name", VOIDS)
+def test_a_column_without_values_gets_the_type_of_a_batch(name: str, tmp_path: Path) -> None:
+    """Files lack it, so nothing is written again; those with a list may have one of nulls."""
+    rows = pa.table({"a": [1]})
+    if name == "in a struct":
+        rows = rows.append_column("s", pa.array([{"y": 1}], pa.struct([("y", pa.int64())])))
+    path, column = written(tmp_path / "t", VOIDS[name], rows), VOIDS[name][1]["name"]
+    value = {"v": "x", "s": {"x": "x", "y": 2}, "l": ["x"]}[column]
+    folding, more = DeltaFolding(path), pa.Table.from_pylist([{"a": 2, column: value}])
+    with pytest.raises(InvalidError, match="has no type yet, only nulls") as refused:
+        folding.append(more)
+    assert "merge_schema" in str(refused.value.hint)
+    args = folding.view(), BatchColumns(more.schema), folding.settings(), FoldedLog(folding)
+    if name == "in a list":
+        with pytest.raises(InvalidError, match="has no type yet, only nulls") as refused:
+            with_columns_of(*args)
+        assert "under another name" in str(refused.value.hint)
+        return
+    with_columns_of(*args)
+    folding.append(more)
+    ours = sorted(lakefold.open(path).to_arrow().to_pylist(), key=repr)
+    assert [(row["a"], row[column]) for row in ours[1:]] == [(2, value)]
+    assert ours == delta_rs_rows(path)
 
 
 WIDER = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,29 @@ LEAVES: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType, object, object, o
     ),
     "a date": (pa.date32(), US, US, date(2024, 2, 29), datetime(2024, 3, 1, 1, 2, 3), datetime(2024, 2, 29)),  # noqa: DTZ001 - they have no zone
 }
+NULLS: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType, object, object, object]] = {
+    f"nulls, then {kind}": (pa.null(), given, kind, None, value, None)
+    for given, kind, value in (
+        (LONG, LONG, 1),
+        (pa.string(), pa.string(), "a"),
+        (pa.dictionary(INT, pa.string()), pa.string(), "a"),
+        (pa.bool_(), pa.bool_(), True),
+        (pa.decimal128(38, 2), pa.decimal128(38, 2), Decimal("1.50")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us", "UTC"), datetime(2024, 3, 1, tzinfo=UTC)),
+        (pa.list_(FLOAT, 2), pa.list_(FLOAT, 2), [0.5, 1.0]),
+    )
+}
+INNER_NULLS: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType, object, object, object]] = {
+    "nulls in a struct": (
+        pa.struct([("x", pa.null()), ("y", INT)]),
+        pa.struct([("x", pa.string())]),
+        pa.struct([("x", pa.string()), ("y", INT)]),
+        {"x": None, "y": 1},
+        {"x": "a"},
+        {"x": None, "y": 1},
+    ),
+    "nulls in a list": (pa.list_(pa.null()), pa.list_(INT), pa.list_(INT), [None], [1], [None]),
+}
 NESTED: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType, object, object, object]] = {
     "a struct, with a new field": (
         pa.struct([("x", INT), ("z", pa.string())]),
@@ -72,7 +95,11 @@ MAPS: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType, object, object, obj
 SOME = {name: LEAVES[name] for name in ("an int",)}
 CASES = [
     pytest.param(version, *case, id=f"{name} in {version}")
-    for version, cases in {"2.0": SOME, "2.1": SOME | NESTED, "2.2": LEAVES | NESTED | MAPS}.items()
+    for version, cases in {
+        "2.0": SOME | NULLS,
+        "2.1": SOME | NESTED | NULLS,
+        "2.2": LEAVES | NESTED | MAPS | NULLS | INNER_NULLS,
+    }.items()
     for name, case in cases.items()
 ]
 
@@ -114,6 +141,9 @@ def test_values_stay_and_wider_ones_follow(
         (pa.decimal128(38, 0), pa.decimal128(38, 2)),
         (pa.string(), LONG),
         (pa.list_(FLOAT, 2), pa.list_(DOUBLE, 2)),
+        (pa.null(), pa.list_(LONG)),
+        (pa.null(), pa.struct([("x", LONG)])),
+        (pa.null(), pa.map_(LONG, LONG)),
     ],
     ids=str,
 )
@@ -122,7 +152,7 @@ def test_a_type_of_another_kind_changes_nothing(
 ) -> None:
     folding = made(tmp_path / "t", pa.table({"id": [1], "c": pa.array([None], narrow)}))
     log = FoldedLog(folding)
-    with pytest.raises(InvalidError, match=r"c.* is .* in the batch, .* in the table") as caught:
+    with pytest.raises(InvalidError, match=r"c.* is .* in the batch, .*the table") as caught:
         evolve(folding, appending(pa.table({"id": [2], "c": pa.array([None], given), "new": [1]})), log)
     assert "makes types wider within a kind" in caught.value.hint
     assert log.asked == 0

@@ -185,6 +185,8 @@ def _grown_type(
     arrays and maps of the column.
     """
     match given:
+        case "void" | "null" if not (part or types.is_null(kind)):
+            return _type(kind, path), [path]
         case str():
             after = None if changes is None else _wider(given, kind, path)
             if changes is None or after is None:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 _CAN = (
-    " adds columns, and makes types wider within a kind: whole numbers, floats, decimals, and dates to "
-    "timestamps without zone; cast the batch's column, or write it under another name"
+    " adds columns, gives columns of nulls a type without fields and items, and makes types wider within a "
+    "kind: whole numbers, floats, decimals, and dates to timestamps without zone; cast the batch's column, "
+    "or write it under another name"
 )
 _HINT = (OptionName("merge_schema"), _CAN)
 

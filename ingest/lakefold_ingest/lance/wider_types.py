@@ -2,9 +2,9 @@
 
 The types that get wider by themselves are those of Delta's schema evolution: a whole number one with more
 bits, a float a double, a decimal one with more digits before or after the point, a date a timestamp without
-zone. A whole number doesn't become a decimal or a double: a single batch with the wrong type would change the
-kind of the column for ever. Vectors (lists of fixed size) keep their type, because searches and their indices
-depend on it.
+zone. A column of nulls gets any type but one of structs, lists and maps. A whole number doesn't become a
+decimal or a double: a single batch with the wrong type would change the kind of the column for ever. Vectors
+(lists of fixed size) keep their type, because searches and their indices depend on it.
 
 Lance stores the type in the data files and reads them as that type only. So a column with a wider type is a
 new column to Lance: it and all fields below it get new ids, and its values are written again
@@ -146,6 +146,10 @@ def _is_flexible_list(kind: pa.DataType) -> bool:
 
 def _wider_leaf(table: pa.DataType, batch: pa.DataType) -> pa.DataType | None:
     """Returns the type that has the values of both; None if it is another kind of type."""
+    if types.is_null(table):
+        kind = batch.value_type if types.is_dictionary(batch) else batch
+        item = kind.value_type if types.is_fixed_size_list(kind) else kind
+        return None if types.is_nested(item) else kind
     if types.is_signed_integer(table) and types.is_signed_integer(batch):
         return batch
     if types.is_floating(table) and types.is_floating(batch):

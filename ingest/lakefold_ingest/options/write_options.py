@@ -319,8 +319,8 @@ WRITE_OPTIONS: Final = (
         "mergeSchema",
         FLAG,
         "true: columns and fields of structs that the table lacks are added to it before the rows, nullable, "
-        "and columns whose type is too narrow get the batch's wider type; false: a batch that has such "
-        "columns fails before anything is sent",
+        "and columns whose type is too narrow, or that of nulls, get the batch's type; false: a batch that "
+        "has such columns fails before anything is sent",
         default=False,
         modes=WITH_COLUMNS,
         others=("schema_mode",),

@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 _DECIMAL_BYTES = 16
 _HINT = "rename, cast or drop these columns before; names are case-sensitive"
 _ABSENT = "is not in the table"
+_UNTYPED = "the table's column has no type yet, only nulls"
 _NEW_HINT = (
-    "rename, cast or drop these columns before, or have new ones added to the table by ",
+    "rename, cast or drop these columns before, or have new ones added, and those of nulls get a type, by ",
     OptionName("merge_schema"),
     "; names are case-sensitive",
+)
+_TYPE_HINT = (
+    "give them types or values in the first rows, or leave them out and have them added later by ",
+    OptionName("merge_schema"),
 )
 
 
@@ -73,10 +78,24 @@ def fit(batch: pa.Schema, table: pa.Schema, where: str = "") -> Fitting:
     if not written and not faults:
         faults = ["it has no columns"]
     if faults:
-        hint = _NEW_HINT if any(_ABSENT in fault for fault in faults) else _HINT
+        can_merge = any(text in fault for fault in faults for text in (_ABSENT, _UNTYPED))
+        hint = _NEW_HINT if can_merge else _HINT
         raise InvalidError(f"the batch doesn't fit the table: {'; '.join(faults)}", where=where, hint=hint)
     indices = tuple(batch.get_field_index(field.name) for field in written)
     return Fitting(pa.schema(written, metadata=table.metadata), indices)
+
+
+def check_known(columns: pa.Schema, where: str) -> None:
+    """Raises `InvalidError`, which lists them, if columns of a new table have no type, at any depth."""
+    unknown = [field.name for field in columns if is_unknown(field.type)]
+    if unknown:
+        message = f"a table can't be created whose columns have no type yet, only nulls: {', '.join(unknown)}"
+        raise InvalidError(message, where=where, hint=_TYPE_HINT)
+
+
+def is_unknown(kind: pa.DataType) -> bool:
+    """Returns whether a type is that of nulls, at any depth, so that no value fits it."""
+    return _holds(storage_of(kind), types.is_null)
 
 
 def with_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -167,6 +186,8 @@ def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
         yield from _faults(have.item_type, want.item_field, f"{path}.{want.item_field.name}")
     elif is_list(have) and is_list(want):
         yield from _faults(have.value_type, want.value_field, f"{path}.{want.value_field.name}")
+    elif types.is_null(want):
+        yield f"{path} is {have} in the batch, and {_UNTYPED}"
     elif not leaf_fits(have, want):
         yield f"{path} is {have} in the batch, {want} in the table"
 

@@ -48,6 +48,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, note_published, read_view, seen_source
+from lakefold_ingest.rows.fitting import check_known
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.batch_errors import (
     accepted,
@@ -523,6 +524,7 @@ def open_or_create(
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
     if (fault := name_fault(settings.table)) is not None:
         raise InvalidError(fault.message, where=settings.table, hint=fault.hint)
+    check_known(schema, settings.table)
     table_format = FORMATS[settings.format or DEFAULT]
     creation = table_format.creation(settings, key, schema)
     if check is not None:
