@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.formats import read_view
+from lakefold_ingest.proposals.key import MAX_BATCH_ID
 from lakefold_ingest.writer.batching import BatchIds
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.marks.batches import AppMark
@@ -48,6 +49,23 @@ def test_numbers_continue_after_the_highest_in_the_table_and_never_go_back(tmp_p
     assert (taken(ids), taken(other)) == (12, 0)
     ids.continue_after(view)
     assert taken(ids) == 13
+
+
+def test_an_app_that_has_used_the_highest_number_is_told_to_take_another(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"n": [1]}), tmp_path / "t")
+    for highest in (MAX_BATCH_ID - 1, MAX_BATCH_ID):
+        apps = {"svc": AppMark(((highest, highest),))}
+        marks = Marks(table_id="t", version=1, apps=apps).encode()
+        lance.dataset(tmp_path / "t").update_metadata(dict(marks))
+        ids, other = BatchIds("svc"), BatchIds("another")
+        for each in (ids, other):
+            each.continue_after(read_view(canonical(tmp_path / "t"), {}, afresh=True))
+        if highest < MAX_BATCH_ID:
+            assert taken(ids) == MAX_BATCH_ID
+        with pytest.raises(InvalidError, match="no number is left for a batch of svc") as refused:
+            taken(ids)
+        assert "give the writer another one" in str(refused.value.hint)
+        assert taken(other) == 0
 
 
 def test_without_an_app_each_batch_has_a_new_key() -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from lakefold_ingest.proposals.key import Key, check_app_id, new_key
+from lakefold_ingest.proposals.key import APP_ID, MAX_BATCH_ID, Key, check_app_id, new_key
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -141,8 +141,12 @@ class BatchIds:
     def next_key(self) -> Iterator[Key]:
         """Yields the key with which the next batch is sent in this block.
 
-        The key is used again only if the block ends with an `InvalidError`: then no table has it.
+        The key is used again only if the block ends with an `InvalidError`: then no table has it. Raises
+        `InvalidError` if the table has the highest number that a batch may have.
         """
+        if self._app_id is not None and self._next > MAX_BATCH_ID:
+            message = f"no number is left for a batch of {self._app_id}: the table has batch {MAX_BATCH_ID}"
+            raise InvalidError(message, where=APP_ID, hint="give the writer another one, which begins at 0")
         is_free = False
         try:
             yield new_key() if self._app_id is None else Key(self._app_id, self._next)
