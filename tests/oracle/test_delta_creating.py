@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 import lakefold
 from lakefold.cli import run
+from lakefold_ingest.delta.replacement import with_other_columns
 from lakefold_ingest.delta.view import delta_view
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
@@ -121,6 +122,24 @@ def test_a_column_becomes_wider_in_a_table_that_allows_it(tmp_path: Path) -> Non
     change = delta_view(table.view(), "a test").addition(BatchColumns(wide))
     assert change is not None
     assert change.text == "the wider types of n"
+
+
+@pytest.mark.parametrize("name", ["_rowid", "_rowaddr"])
+def test_no_column_gets_a_name_by_which_rows_are_found(tmp_path: Path, name: str) -> None:
+    """As in Lance. A table would have rows that no upsert and no delete finds; a field of a struct may."""
+    table, given = DeltaFolding(tmp_path / "t"), pa.schema([("id", pa.int64()), (name, pa.int64())])
+    for kind in ("delta", "lance"):
+        with pytest.raises(InvalidError, match="this name is reserved"):
+            FORMATS[kind].creation(table.settings(), Key("app", 0), given)
+    inner = pa.schema([("id", pa.int64()), ("s", pa.struct([(name, pa.int64())]))])
+    (_,) = table.fold(FORMATS["delta"].creation(table.settings(), Key("app", 0), inner))
+    with pytest.raises(InvalidError, match="this name is reserved"):
+        delta_view(table.view(), "a test").addition(BatchColumns(given))
+    with pytest.raises(InvalidError, match="this name is reserved"):
+        with_other_columns(delta_view(table.view(), "a test"), given, ())
+    row = {"id": 1, "s": {name: 2}}
+    table.put(UpsertRows(pa.Table.from_pylist([row]), Merge(("id",))))
+    assert lakefold.open(table.path).to_arrow().to_pylist() == [row]
 
 
 def test_a_creation_that_is_repeated_is_the_same(tmp_path: Path) -> None:

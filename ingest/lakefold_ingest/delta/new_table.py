@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import rules_of
-from lakefold_ingest.delta.schemas import new_fields, schema_text, with_physical_names
+from lakefold_ingest.delta.schemas import check_names, new_fields, schema_text, with_physical_names
 from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.stored_columns import check_levels
@@ -56,6 +56,7 @@ def new_table(settings: TableSettings, key: Key, schema: pa.Schema) -> tuple[Tab
 
     Raises `InvalidError` for a column or a property that it can't have, or that can't be written to here.
     """
+    check_names(schema)
     check_levels(schema, settings.table)
     check_partition_columns(settings.partition_by, schema)
     properties = _properties(settings)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate
 from lakefold_ingest.delta.schemas import (
+    check_names,
     new_fields,
     schema_text,
     with_known_ids,
@@ -62,6 +63,7 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
         raise InvalidError(message, where=view.uri, hint=hint)
     check_partition_columns(partitions, columns)
     view.check_times(columns)
+    check_names(field for field in columns if field.name not in view.schema.names)
     before, configuration = view.metadata, dict(view.metadata.configuration)
     fields = new_fields(columns)
     if before.maps_columns:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lakefold_ingest.rows.fitting import is_list
+from lakefold_reader.delta.numbered_rows import ADDRESS, ROW_ID
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.columns import MAPPED_ID, PARTS, PHYSICAL_NAME, part_in
 from lakefold_table.delta.table_features.type_widening import CHANGES, WHOLE, is_wider
@@ -65,6 +66,17 @@ def new_fields(columns: Iterable[pa.Field]) -> list[Members]:
             hint = "rename one of them: Delta can't distinguish names that differ in case only"
             raise InvalidError("two columns have this name", where=field.name, hint=hint)
     return [_member(field, field.name) for field in fields]
+
+
+def check_names(columns: Iterable[pa.Field]) -> None:
+    """Raises `InvalidError` for a new column with a name that reads give to ids or addresses of rows.
+
+    Its rows would be found by no upsert and no delete.
+    """
+    for field in columns:
+        if field.name in (ROW_ID, ADDRESS):
+            message = "this name is reserved for the ids and addresses of rows"
+            raise InvalidError(message, where=field.name, hint="rename the column")
 
 
 def has_plain_timestamps(columns: Iterable[pa.Field]) -> bool:
@@ -155,6 +167,7 @@ def merged_fields(
         if types.is_null(column.type):
             hint = "cast it to the type that it should have, or leave it out"
             raise InvalidError(f"{path}{name} can't be added, because it has no type, only nulls", hint=hint)
+        check_names(() if path else (column,))
         merged.append({**_member(column, f"{path}{name}"), "nullable": True})
         added.append(f"{path}{name}")
     return merged, added
