@@ -75,7 +75,7 @@ from lakefold_ingest.writing.operation import (
     Operation,
     SaysContent,
 )
-from lakefold_ingest.writing.recorded_answer import record_of
+from lakefold_ingest.writing.recorded_answer import record_of, with_marks_before
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, refusal_text
 from lakefold_ingest.writing.reused_key import other_first_batch, reused_key
 from lakefold_ingest.writing.sending_query import ANYBODY, Sender
@@ -254,8 +254,8 @@ class StartedBatch:
         later = view.folded_later(self.key) if self._refuses_older else None
         if later is not None:
             raise older(self.key, later, self._settings.table)
-        folded = view.folded(self.key)
-        if folded is not None:
+        view = with_marks_before(view, self.key, self._settings.storage_options)
+        if (folded := view.folded(self.key)) is not None:
             compared = self._compared_before(view, folded)
             self._report = BatchReport(compared, len(self._refusals), is_sent=False)
             return
