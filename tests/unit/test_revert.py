@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import lance
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import lakefold
 from lakefold_ingest.operations.append import append_source
@@ -15,10 +18,12 @@ from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_reader.formats import open_source
 from lakefold_reader.snapshot.history import UndoneBatches
 from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.errors import InvalidError, PreconditionError
-from tests.reverting import KINDS, Tables, words
+from lakefold_table.errors import InvalidError, PreconditionError, VersionExpiredError
+from tests.merging import row_ids
+from tests.reverting import KINDS, SCHEMA, LanceBatches, Tables, words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,6 +206,9 @@ def test_a_batch_that_was_undone_says_so(made: Tables) -> None:
     assert result.rolled_back_by == version
     with pytest.raises(PreconditionError, match=rf"loader:7 was undone before, in version {version}"):
         made.revert(batches=(("loader", 7),))
+    marks = lakefold.open(made.batches.path).marks
+    assert marks is not None
+    assert marks.apps["loader"].rolled_back == ((7, 8, version),)
     undone = {row.version: row.undone for row in lakefold.open(made.batches.path).history() if row.undone}
     assert undone == {
         version - 2: (UndoneBatches("loader", 7, 7, version),),
@@ -260,3 +268,105 @@ def test_what_cannot_be_undone_is_named(made: Tables) -> None:
     ):
         with pytest.raises(InvalidError, match=expected):
             made.revert(**request)
+
+
+@EACH_KIND
+def test_a_version_that_was_cleaned_up_is_named(made: Tables) -> None:
+    made.append(words(20), Key("loader", 7))
+    version = made.version
+    made.append(words(30))
+    made.append(words(31))
+    source = open_source(str(made.batches.path), format_name=made.kind.partition("-")[0])
+    for number in range(version):
+        source.storage.delete(source.versions.path(number))
+    with pytest.raises(
+        VersionExpiredError, match=rf"loader:7 can't be undone: version {version - 1} was cleaned up"
+    ):
+        made.revert(batches=(("loader", 7),))
+
+
+@EACH_KIND
+def test_rows_come_back_in_the_columns_of_now(made: Tables) -> None:
+    made.delete("id = 3", Key("loader", 7))
+    made.evolve()
+    made.append(words(30).append_column("more", [["x"]]))
+    made.revert(batches=(("loader", 7),))
+    assert made.rows() == in_order([*((n, f"first {n}", None) for n in range(10)), (30, "first 30", "x")])
+
+
+@EACH_KIND
+def test_it_is_planned_again_if_others_changed_the_rows_meanwhile(made: Tables) -> None:
+    made.upsert(words(3, 4, word="bad"), Key("loader", 7))
+    operation = made.operation(batches=(("loader", 7),))
+    envelope = made.batches.build(operation)
+    made.compact()
+    made.upsert(words(4, word="good"))
+    made.batches.refused(envelope)
+    with pytest.raises(RevertConflictError):
+        made.batches.build(operation)
+
+
+def test_row_ids_are_kept_by_rows_that_get_their_earlier_values(tmp_path: Path) -> None:
+    made = Tables.made("lance-ids", tmp_path / "t")
+    made.append(words(0, 1, 2))
+    before = row_ids(made.batches.path)
+    made.upsert(words(1, 2, word="bad"), Key("loader", 7))
+    made.revert(batches=(("loader", 7),))
+    assert made.rows() == rows(0, 1, 2)
+    assert row_ids(made.batches.path) == before
+
+
+@pytest.mark.parametrize("kind", ["lance", "lance-ids"])
+def test_values_that_a_later_client_wrote_in_place_are_a_conflict(made: Tables) -> None:
+    made.append(words(20, 21, word="bad"), Key("loader", 7))
+    dataset = lance.dataset(str(made.batches.path))
+    dataset.update({"word": "'changed'"}, where="id = 20")
+    named = (("loader", 7),)
+    (conflict,) = conflicts(made, batches=named)
+    assert ": changed by " in conflict
+    made.revert(batches=named, keep_later=True)
+    assert made.rows() == in_order([*rows(*range(10)), (20, "changed")])
+
+
+@pytest.mark.parametrize("kind", ["lance", "lance-ids"])
+def test_columns_that_a_later_client_wrote_in_place_are_a_conflict(made: Tables) -> None:
+    """Rows of the fragment that it left alone are none, and neither are columns that were added."""
+    made.append(words(20, 21, 22, word="bad"), Key("loader", 7))
+    made.evolve()
+    some = pa.table({"id": [20], "word": ["changed"]}, schema=SCHEMA)
+    dataset = lance.dataset(str(made.batches.path))
+    dataset.merge_insert("id").when_matched_update_all().execute(some)
+    named = (("loader", 7),)
+    (conflict,) = conflicts(made, batches=named, keys=("id",))
+    assert conflict == "id=20: changed by "
+    made.revert(batches=named, keep_later=True)
+    expected = [(n, f"first {n}", None) for n in range(10)]
+    assert made.rows() == in_order([*expected, (20, "changed", None)])
+
+
+def test_an_update_of_another_client_that_says_no_keys_is_not_guessed(tmp_path: Path) -> None:
+    made = Tables.made("delta", tmp_path / "t")
+    made.append(words(0, 1, 2))
+    DeltaTable(str(made.batches.path)).update({"word": "'bad'"}, predicate="id > 0")
+    version = made.version
+    made.delete("id = 2")
+    assert conflicts(made, version=version)
+    with pytest.raises(
+        PreconditionError, match="which removed rows of version 2 were changed later isn't known"
+    ):
+        made.revert(version=version, keep_later=True)
+    made.revert(version=version, with_dependents=True)
+    assert made.rows() == rows(0, 1, 2)
+
+
+def test_a_branch_has_its_own_batches(tmp_path: Path) -> None:
+    main = Tables.made("lance", tmp_path / "t")
+    main.append(words(0, 1), Key("loader", 7))
+    lance.dataset(str(main.batches.path)).create_branch("audit")
+    batches = LanceBatches(main.batches.path / "tree" / "audit", offset=main.batches.offset)
+    branch = Tables(batches, "lance", batches.log)
+    branch.append(words(2), Key("loader", 8))
+    with pytest.raises(InvalidError, match="the batch loader:8 was not folded into this table"):
+        main.revert(batches=(("loader", 8),))
+    branch.revert(batches=(("loader", 8),))
+    assert sorted(lakefold.open(batches.path).to_arrow()["id"].to_pylist()) == [0, 1]

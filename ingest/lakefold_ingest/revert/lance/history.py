@@ -143,7 +143,8 @@ class LanceRowHistory(RowHistory):
         if not changed:
             return None
         kept = tuple(field.name for field in fields if field.parent_id == TOP and field.id not in changed)
-        return kept or (() if updates == 1 else None)
+        # pylance lists the keys of a merge as well, and a replacement of rows all columns.
+        return kept or None
 
     def key_columns(self, version: int) -> tuple[str, ...]:
         """See `RowHistory.key_columns`."""
