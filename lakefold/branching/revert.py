@@ -108,9 +108,11 @@ def revert(  # noqa: PLR0913 - a user names the few that matter
 ) -> RevertReport:
     """Takes out what single batches did to a table and keeps everything else, by one proposal in the log.
 
+        lakefold.append("s3://lake/flights", rows, app_id="loader", batch_id=7)
         lakefold.revert("s3://lake/flights", ["loader:7"], dry_run=True).figures
-        lakefold.revert("s3://lake/flights", ["loader:7", ("loader", 8)]).version
-        lakefold.revert("s3://lake/flights", version=12, keep_later=True)
+        report = lakefold.revert("s3://lake/flights", ["loader:7"])
+        lakefold.revert("s3://lake/flights", version=report.version)  # the batch is in the table again
+        lakefold.revert("s3://lake/flights", [("loader", 7)], keep_later=True)
 
     Rows that the batches added go, also if compactions moved them; rows that they deleted come back; rows
     that they updated get their earlier values. Columns that were added stay, and are null in rows that come
@@ -126,7 +128,7 @@ def revert(  # noqa: PLR0913 - a user names the few that matter
 
     With `dry_run` nothing is sent; the report says what would be done, with all conflicts. The batches' keys
     stay folded, and are marked as undone: `lakefold explain` shows by which version. To undo that, name that
-    version.
+    version. Corrected batches are added under the same keys with `on_rolled_back="again"`.
 
     Raises `InvalidError` for a batch that the table doesn't have, `PreconditionError` for one that was undone
     before, or shares its version with others and nothing shows which rows are its own, `VersionExpiredError`

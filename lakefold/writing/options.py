@@ -70,10 +70,11 @@ class WriteOptions(SinkOptions, total=False):
     `lakefold.spark.sink`. `timeout`: seconds for each. `stable_row_ids`,
     `data_storage_version`: used if the table is created. `max_rows_per_file`, `max_bytes_per_file` (in
     memory): another file begins after so much.
-    `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
-    "skip" leaves its rows out. `on_reused_key`: "raise" fails a batch under the key of another one that was
-    folded before, with other rows (in any order), other columns or another operation; "skip" leaves its rows
-    out, for batches that have other values whenever they are run, e.g. the time.
+    `on_rolled_back`: "raise" fails a batch that was folded before and undone since, by a Restore or a revert,
+    "skip" leaves its rows out, "again" adds it once more under its key, for a batch that was corrected.
+    `on_reused_key`: "raise" fails a batch under the key of another one that was folded before, with other
+    rows (in any order), other columns or another operation; "skip" leaves its rows out, for batches that have
+    other values whenever they are run, e.g. the time.
     `commit_properties`: recorded by the version that contains the batch. `commit_message`: why it is sent,
     e.g. "rows that came late"; `lakefold.history` and `explain` show it with the author.
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and

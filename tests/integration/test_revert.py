@@ -122,6 +122,12 @@ def test_by_the_verb_and_in_python(
     assert f"loader:7 was undone before, in version {done['version']}" in capsys.readouterr().err
     with pytest.raises(lakefold.InvalidError, match="undone in version"):
         lakefold.append(path, people(1), app_id="loader", batch_id=7, **options)
+    again: WriteOptions = {**options, "on_rolled_back": "again"}
+    kinds = [lakefold.append(path, people(60), app_id="loader", batch_id=7, **again).kind for _ in range(2)]
+    assert kinds == ["committed", "duplicate"]
+    assert rows(path, format_name) == {**good, 60: "first 60"}
+    capsys.readouterr()
+    assert cli.run(["replay", str(path), "--check"]) == 0, capsys.readouterr()
 
 
 @FORMATS

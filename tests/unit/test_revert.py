@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_ingest.writing.operation import Operation
+    from lakefold_table.entry import Result
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -370,3 +371,27 @@ def test_a_branch_has_its_own_batches(tmp_path: Path) -> None:
         main.revert(batches=(("loader", 8),))
     branch.revert(batches=(("loader", 8),))
     assert sorted(lakefold.open(batches.path).to_arrow()["id"].to_pylist()) == [0, 1]
+
+
+@EACH_KIND
+def test_a_corrected_batch_is_added_under_its_key_if_that_is_asked_for(made: Tables) -> None:
+    """It is added once, and can be undone as the first one was."""
+    key = Key("loader", 7)
+    made.append(words(20, word="bad"), key)
+    made.append(words(21), Key("loader", 8))
+    made.revert(batches=(("loader", 7),))
+
+    def sent(*, again: bool) -> Result:
+        envelope = made.batches.build(append_source(RowSource(words(20, 22))), key)
+        assert envelope is not None
+        envelope.after_revert = again
+        (result,) = made.batches.fold(envelope)
+        return result
+
+    assert isinstance(sent(again=False), Duplicate)
+    first = sent(again=True)
+    assert isinstance(first, Committed)
+    assert sent(again=True) == Duplicate(first.version)
+    assert made.rows() == rows(*range(10), 20, 21, 22)
+    made.revert(batches=(("loader", 7),))
+    assert made.rows() == rows(*range(10), 21)

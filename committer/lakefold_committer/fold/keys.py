@@ -37,7 +37,10 @@ class Keys:
         self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
 
     def seen(self, entry: Entry) -> Duplicate | Invalid | None:
-        """Returns the answer to an entry whose key was folded before or can't be kept, None for a new key."""
+        """Returns the answer to an entry whose key was folded before or can't be kept, None for a new key.
+
+        A key whose entry was undone is new if its writer asks for that (`Envelope.after_revert`).
+        """
         app_id, batch_id = entry.app_id, entry.batch_id
         if len(app_id) > MAX_APP_ID:
             return Invalid(
@@ -46,11 +49,14 @@ class Keys:
             )
         if not app_id or batch_id is None:
             version = self._uuids.get(entry.uuid) if entry.uuid else None
-            return None if version is None else self._uuid_again(entry, version)
+            again = entry.envelope.after_revert and entry.uuid in self._uuids_rolled_back
+            return None if version is None or again else self._uuid_again(entry, version)
         mark = self._growing.get(app_id) or self._apps.get(app_id)
         if mark is None:
             return None
         if mark.has(batch_id):
+            if entry.envelope.after_revert and mark.rolled_back_by(batch_id):
+                return None
             different = differs(mark.content_of(batch_id), entry)
             return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id), different)
         if batch_id < mark.forgotten_below:
@@ -79,7 +85,9 @@ class Keys:
                 growing.pass_over(recorded_batch)
             growing.add(batch_id, version, time_us, entry)
         elif entry.uuid:
+            self._uuids.pop(entry.uuid, None)
             self._uuids[entry.uuid] = version
+            self._uuids_rolled_back.pop(entry.uuid, None)
             self._contents[entry.uuid] = entry
 
     def _grown(self, app_id: str) -> GrowingMark:

@@ -234,9 +234,9 @@ WRITE_OPTIONS: Final = (
     ),
     Option(
         "onRolledBack",
-        choice("raise", "skip"),
-        "what to do with a batch that was added before and whose rows a Restore has removed since: `raise` "
-        "fails the batch, `skip` leaves its rows out",
+        choice("raise", "skip", "again"),
+        "what to do with a batch that was added before and undone since, by a Restore or a revert: `raise` "
+        "fails the batch, `skip` leaves its rows out, `again` adds it, if it was corrected",
         default="raise",
     ),
     Option(

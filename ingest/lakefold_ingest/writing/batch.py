@@ -22,8 +22,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - An upsert that is sent again states that appends after its new read version count as made after it (decision
   0073): that version has every row that was in the log before its first proposal, and appends don't make it
   wait for ever.
-- A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
-  its key. That would be silent loss, so it raises, unless the writer's settings skip such batches.
+- A batch that was folded, and was then undone by a Restore or a revert, is not folded again under its key.
+  That would be silent loss, so it raises, unless the writer's settings skip such batches, or fold them again.
 - With `wait="log"` the outcomes of earlier batches are read before the next one is built. If too many have
   none yet, or one has none for too long, the committer is behind, and the query waits. If one was refused,
   or was a Duplicate though it was sent for the first time, the query stops with the reason.
@@ -172,6 +172,7 @@ class StartedBatch:
         self._settings = settings
         self._before_send = before_send
         self._sender = sender
+        self._adds_again = settings.on_rolled_back == "again"
         self._refuses_older = sender.in_order and settings.on_older_batch == "raise"
         self.key = key
         self._operation = operation
@@ -209,11 +210,8 @@ class StartedBatch:
         result = report.result
         if isinstance(result, Committed):
             note_published(table, self._settings.storage_options, result.version)
-        if (
-            isinstance(result, Duplicate)
-            and result.rolled_back_by
-            and self._settings.on_rolled_back == "raise"
-        ):
+        raises = self._settings.on_rolled_back != "skip"
+        if isinstance(result, Duplicate) and result.rolled_back_by and raises:
             raise rolled_back(result, self.key, table)
         if isinstance(result, Duplicate) and result.different_content and self._refuses_reused:
             begins_anew = self._refuses_older and self.key.batch_id == 0
@@ -255,7 +253,8 @@ class StartedBatch:
         if later is not None:
             raise older(self.key, later, self._settings.table)
         view = with_marks_before(view, self.key, self._settings.storage_options)
-        if (folded := view.folded(self.key)) is not None:
+        folded = view.folded(self.key)
+        if folded is not None and not (folded.rolled_back_by and self._adds_again):
             compared = self._compared_before(view, folded)
             self._report = BatchReport(compared, len(self._refusals), is_sent=False)
             return
@@ -291,6 +290,8 @@ class StartedBatch:
         else:
             table_format = format_of(envelope)
             envelope.table_id = view.carried.full_id
+            if self._adds_again:
+                envelope.after_revert = True
             if self._settings.commit_properties:
                 table_format.record(envelope, self._settings.commit_properties)
             if self._refusals:

@@ -35,7 +35,7 @@ _ROLLED_BACK = (
     APP_ID,
     ", under which its batches are new; or ",
     OptionName("on_rolled_back"),
-    '="skip", to leave the rows out',
+    '="skip", to leave the rows out, or ="again", to add them if they were corrected',
 )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.topic_names import Topics
 
 Wait = Literal["commit", "log"]
-OnRolledBack = Literal["raise", "skip"]
+OnRolledBack = Literal["raise", "skip", "again"]
 OnOlderBatch = Literal["raise", "skip"]
 OnReusedKey = Literal["raise", "skip"]
 OnRefused = Literal["raise", "warn"]

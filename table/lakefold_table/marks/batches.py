@@ -245,6 +245,9 @@ class GrowingMark:
 
         The digest of `entry` is made only when it is needed.
         """
+        if self.rolled_back_by(batch_id):
+            # It is folded in place of one that was undone.
+            self._rolled_back = _without(self._rolled_back, batch_id)
         add(self._intervals, batch_id)
         self._recent.append((batch_id, version))
         self._contents.append(entry)
@@ -257,11 +260,7 @@ class GrowingMark:
 
     def roll_back(self, batch_id: int, by: int) -> None:
         """Notes that version `by` undoes a batch, whatever left it out before."""
-        others = [
-            (*part, version)
-            for first, last, version in self._rolled_back
-            for part in less([(first, last)], [(batch_id, batch_id)])
-        ]
+        others = _without(self._rolled_back, batch_id)
         parts: list[tuple[int, int, int]] = []
         for first, last, version in sorted([*others, (batch_id, batch_id, by)]):
             if parts and parts[-1][1:] == (first - 1, version):
@@ -284,6 +283,14 @@ class GrowingMark:
             digests(self._contents),
             self._rolled_back,
         )
+
+
+def _without(rolled_back: Iterable[tuple[int, int, int]], batch_id: int) -> tuple[tuple[int, int, int], ...]:
+    return tuple(
+        (*part, version)
+        for first, last, version in rolled_back
+        for part in less([(first, last)], [(batch_id, batch_id)])
+    )
 
 
 def _rolled_back_by(rolled_back: Iterable[tuple[int, int, int]], batch_id: int) -> int:
