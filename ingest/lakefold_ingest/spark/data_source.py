@@ -12,7 +12,7 @@ import logging
 import os
 from abc import abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -26,6 +26,7 @@ from lakefold_ingest.spark.executors import own_fault
 from lakefold_ingest.spark.given_options import GivenWrite, read_write_options
 from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import QUERY_ID, RUN_ID, begin_batch, notes_folder, sent_batches_noted
+from lakefold_ingest.spark.repeated_plan import RepeatedPlan, exists, is_folded, repeated_plan
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.bad_records import check_bad_records
 from lakefold_ingest.writing.sending_query import Sender
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.task_files import TaskFiles
     from lakefold_ingest.writing.settings import WriteSettings
 
-    Plan = WritePlan | KeyedPlan
+    Plan = WritePlan | KeyedPlan | RepeatedPlan
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def _called_by_spark() -> Iterator[None]:
 class WrittenMessage(WriterCommitMessage):
     """The message of a task: the files that it wrote, or the rows that it left to the driver."""
 
-    result: TaskFiles | FewRows | TaskRows
+    result: TaskFiles | FewRows | TaskRows | int
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class PlannedTasks:
     plan: Plan
     pylance: str = field(default_factory=lambda: pylance_release() or UNKNOWN)
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles | FewRows | TaskRows:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles | FewRows | TaskRows | int:
         """Runs a task. The first one of a process finds out at first whether that can write the table."""
         fault = own_fault(self.plan.settings, self.pylance)
         if fault is None:
@@ -207,11 +208,20 @@ class TableFormat(LakefoldSource):
         merge, changes = given.merge(mode), given.changes(mode)
         settings = self.write_settings(given)
         check_bad_records(settings)
-        if changes is not None:
-            return plan_changes(settings, changes, rows, key)
-        if merge is not None:
-            return plan_merge(settings, merge, rows, key)
-        return plan_write(given, settings, rows, key, use=use, overwrite=overwrite)
+        again = use is WriteUse.BATCH and is_folded(settings, key)
+        if again:
+            # Columns that others have dropped since are not added again.
+            settings = replace(settings, merge_schema=False)
+        try:
+            if changes is not None:
+                return plan_changes(settings, changes, rows, key)
+            if merge is not None:
+                return plan_merge(settings, merge, rows, key)
+            return plan_write(given, settings, rows, key, use=use, overwrite=overwrite)
+        except InvalidError as error:
+            if not again and (use is not WriteUse.STREAM or not exists(settings)):
+                raise
+            return repeated_plan(settings, error, mode, merge, rows)
 
 
 @contextmanager
