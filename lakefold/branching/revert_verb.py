@@ -85,6 +85,8 @@ def command(  # noqa: PLR0913 - its options
     its version. The versions that show what the batches did must still exist; otherwise `lakefold restore`
     goes back to one that does.
     """
+    if sum((bool(batches), version is not None, positions is not None)) != 1:
+        raise click.UsageError("name what is to be undone: batches, or --version, or --positions")
     from lakefold.branching.revert import planned_revert, request_of, send_revert
     from lakefold_reader.formats import open_branch
 
@@ -100,12 +102,12 @@ def command(  # noqa: PLR0913 - its options
         print_json(report.document())
         return
     print_table(report.table, report.format)
-    for line in _lines(report):
+    for line in _lines(report, refused=bool(report.conflicts) and not keep_later):
         print_line(line)
 
 
-def _lines(report: RevertReport) -> Iterator[str]:
-    """Yields what was done, or would be done, line by line."""
+def _lines(report: RevertReport, *, refused: bool) -> Iterator[str]:
+    """Yields what was done, or would be done, line by line. `refused`: it would not, as rows were changed."""
     from lakefold_ingest.revert.conflicts import SHOWN
 
     for each in report.figures:
@@ -115,7 +117,9 @@ def _lines(report: RevertReport) -> Iterator[str]:
     if len(report.conflicts) > SHOWN:
         yield f"  and {len(report.conflicts) - SHOWN:,} more, which --json lists"
     rows = f"{counted(report.rows_removed, 'row')} removed, {report.rows_returned:,} put back"
-    if report.kind == "planned":
+    if refused:
+        yield f"would be refused; with --keep-later it would be one proposal: {rows}"
+    elif report.kind == "planned":
         yield f"would be one proposal: {rows}"
     elif report.kind == "empty":
         yield "there is nothing to undo, nothing was sent"

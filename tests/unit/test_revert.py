@@ -22,8 +22,9 @@ from lakefold_reader.formats import open_source
 from lakefold_reader.snapshot.history import UndoneBatches
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError, PreconditionError, VersionExpiredError
+from tests.delta_merging import FEED, VECTORS
 from tests.merging import row_ids
-from tests.reverting import KINDS, SCHEMA, LanceBatches, Tables, words
+from tests.reverting import KINDS, SCHEMA, DeltaBatches, LanceBatches, Tables, words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -395,3 +396,92 @@ def test_a_corrected_batch_is_added_under_its_key_if_that_is_asked_for(made: Tab
     assert made.rows() == rows(*range(10), 20, 21, 22)
     made.revert(batches=(("loader", 7),))
     assert made.rows() == rows(*range(10), 21)
+
+
+@EACH_KIND
+def test_a_batch_is_found_of_which_the_marks_know_no_version(made: Tables) -> None:
+    """The marks know the versions of the newest 16 batches of an app."""
+    for number in range(20):
+        made.append(words(100 + number), Key("loader", number))
+    made.revert(batches=(("loader", 1), ("loader", 19)))
+    assert made.rows() == rows(*range(10), 100, *range(102, 119))
+
+
+def test_entries_are_named_by_positions(tmp_path: Path) -> None:
+    made = Tables.made("lance", tmp_path / "t")
+    made.append(words(1))
+    first = made.batches.offset
+    made.append(words(2))
+    made.upsert(words(1, 3, word="bad"))
+    made.append(words(4))
+    with pytest.raises(InvalidError, match="are not among those that were folded"):
+        made.revert(positions=(first, first + 90))
+    made.revert(positions=(first, first + 1))
+    assert made.rows() == rows(1, 4)
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED], ids=["copies", "vectors", "feed"])
+def test_partitions_of_delta_tables_are_kept(tmp_path: Path, properties: dict[str, str]) -> None:
+    batches = DeltaBatches(tmp_path / "t")
+    batches.create(SCHEMA, properties, partition_by=("word",))
+    made = Tables(batches, "delta", batches.log)
+    made.append(words(1, 2, 3, word="a"))
+    made.append(words(4, 5, word="b"))
+    made.upsert(words(2, 4, 6, word="bad"), Key("loader", 7))
+    made.delete("id = 1", Key("loader", 8))
+    made.compact()
+    made.revert(batches=(("loader", 7),))
+    assert made.rows() == in_order([*rows(2, 3, word="a"), *rows(4, 5, word="b")])
+    made.revert(batches=(("loader", 8),))
+    assert made.rows() == in_order([*rows(1, 2, 3, word="a"), *rows(4, 5, word="b")])
+
+
+@EACH_KIND
+def test_a_key_that_others_insert_meanwhile_refuses_the_rows_that_come_back(made: Tables) -> None:
+    made.delete("id = 4", Key("loader", 7))
+    operation = made.operation(batches=(("loader", 7),), keys=("id",))
+    envelope = made.batches.build(operation)
+    version = made.upsert(words(4, word="again"))
+    made.batches.refused(envelope)
+    with pytest.raises(RevertConflictError, match="inserted again"):
+        made.batches.build(operation)
+    other = made.batches.build(made.operation(version=version))
+    made.append(words(50))
+    assert other is not None
+    assert isinstance(made.batches.fold(other)[0], Committed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "delta-tracked"])
+def test_equal_rows_of_several_batches_are_undone_each_once(made: Tables) -> None:
+    """As of a job that ran twice, with other keys."""
+    for number in range(3):
+        made.append(words(20, 21), Key("loader", number))
+    made.compact_by_others()
+    made.delete("id = 3")
+    made.compact_by_others()
+    made.revert(batches=(("loader", 0), ("loader", 2)))
+    assert made.rows() == rows(0, 1, 2, *range(4, 10), 20, 21)
+
+
+@EACH_KIND
+def test_batches_are_undone_one_after_another(made: Tables) -> None:
+    for number in range(3):
+        made.append(words(20 + number, 30 + number), Key("loader", number))
+    made.compact()
+    for number in (1, 0, 2):
+        made.revert(batches=(("loader", number),))
+    assert made.rows() == rows(*range(10))
+
+
+@EACH_KIND
+def test_equal_rows_are_undone_one_after_another_or_it_is_refused(made: Tables) -> None:
+    """If files are copied, nothing shows which of several equal rows the first revert has left."""
+    for number in range(3):
+        made.append(words(20, 21), Key("loader", number))
+    made.compact()
+    made.revert(batches=(("loader", 0),))
+    if made.kind in {"delta", "delta-feed"}:
+        assert len(conflicts(made, batches=(("loader", 2),))) == 2
+        return
+    made.revert(batches=(("loader", 2),))
+    assert made.rows() == rows(*range(10), 20, 21)

@@ -17,7 +17,7 @@ from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.revert.formats import row_history
 from lakefold_ingest.revert.named_entries import EntrySearch
 from lakefold_ingest.revert.plan import plan_revert
-from lakefold_ingest.revert.row_history import NO_ADDRESSES
+from lakefold_ingest.revert.row_history import NO_ADDRESSES, ReturningRows
 from lakefold_table.errors import InvalidError, OptionName, PreconditionError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.revert.entries import LoggedEntries, NamedVersion
     from lakefold_ingest.revert.plan import RevertPlan
-    from lakefold_ingest.revert.row_history import Addresses, RowHistory
+    from lakefold_ingest.revert.row_history import RowHistory
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -109,8 +109,7 @@ class RevertBatches:
             raise PreconditionError(message, where=view.uri, hint=hint)
         if plan.changes_nothing:
             return None
-        rows, row_ids = _returned(history, plan)
-        envelope = history.proposal(view, key, settings, plan.removed, rows, row_ids)
+        envelope = history.proposal(view, key, settings, plan.removed, _returned(history, plan))
         envelope.reverts.SetInParent()
         for each in plan.entries:
             envelope.reverts.keys.extend(name.message() for name in each.keys)
@@ -128,17 +127,16 @@ class RevertBatches:
         return history, self.plan
 
 
-def _returned(history: RowHistory, plan: RevertPlan) -> tuple[pa.Table, Addresses]:
-    """Returns the rows that come back, and the ids of the first of them, which rows that go have now."""
+def _returned(history: RowHistory, plan: RevertPlan) -> ReturningRows:
+    """Returns the rows that come back, first those with ids that rows which go have now."""
     if not plan.returned:
-        return history.rows(NO_ADDRESSES, plan.newest), NO_ADDRESSES
-    tables = [history.rows(rows, version) for version, rows in plan.returned]
-    rows = pa.concat_tables(tables)
+        return ReturningRows(history.rows(NO_ADDRESSES, plan.newest), NO_ADDRESSES)
+    rows = pa.concat_tables([history.rows(rows, version) for version, rows in plan.returned])
     now = history.row_ids(plan.removed, plan.newest)
     before = [history.row_ids(each, version) for version, each in plan.returned]
     if now is None or any(ids is None for ids in before):
-        return rows, NO_ADDRESSES
+        return ReturningRows(rows, NO_ADDRESSES, plan.keys)
     ids = np.concatenate([each for each in before if each is not None])
     kept = np.isin(ids, now)
     order = np.argsort(~kept, kind="stable")
-    return rows.take(pa.array(order)), ids[kept]
+    return ReturningRows(rows.take(pa.array(order)), ids[kept], plan.keys)

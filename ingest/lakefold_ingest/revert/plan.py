@@ -23,7 +23,7 @@ from lakefold_ingest.revert.following import (
     follow,
     lineage_of,
 )
-from lakefold_ingest.revert.row_history import LOST, UNKNOWN_ENTRY, Addresses, RowHistory, joined
+from lakefold_ingest.revert.row_history import LOST, UNKNOWN_ENTRY, Addresses, RowHistory, indices_in, joined
 from lakefold_reader.format.value_numbers import equal_rows
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.proposals import counting_marks
@@ -71,7 +71,8 @@ class RevertPlan:
 
     `removed`: rows of it that go; `returned`: rows that come back, by the version that has them. `conflicts`:
     what later entries did to rows of the entries; none of those is among the others. `uncertain`: versions
-    with conflicts of which it isn't known which removed rows they are about.
+    with conflicts of which it isn't known which removed rows they are about. `keys`: the columns that
+    identify a row that comes back; empty if they aren't known, or differ from entry to entry.
     """
 
     newest: int
@@ -81,6 +82,7 @@ class RevertPlan:
     returned: tuple[tuple[int, Addresses], ...]
     conflicts: tuple[RowConflict, ...]
     uncertain: tuple[int, ...] = ()
+    keys: tuple[str, ...] = ()
 
     @property
     def changes_nothing(self) -> bool:
@@ -205,7 +207,17 @@ class _Planner:
         returned = tuple((each.version - 1, each.returned) for each in steps if each.returned.size)
         entries = tuple(each.named for each in steps)
         uncertain = tuple(each.version for each in steps if each.is_uncertain)
-        plan = RevertPlan(history.newest, entries, figures, removed, returned, tuple(conflicts), uncertain)
+        keys = {self._key_columns(version + 1) for version, _ in returned}
+        plan = RevertPlan(
+            history.newest,
+            entries,
+            figures,
+            removed,
+            returned,
+            tuple(conflicts),
+            uncertain,
+            keys.pop() if len(keys) == 1 else (),
+        )
         return conflicts, plan
 
     def dependents(self, conflicts: Iterable[RowConflict]) -> Iterator[NamedVersion]:
@@ -263,11 +275,10 @@ class _Planner:
             if not stretches or by in undone:
                 continue
             rows = np.flatnonzero(followed.lost_in == version)
-            rows = rows[np.argsort(followed.last[rows])]
-            again = self._of(by).rows.added
-            index = equal_rows(
-                self._history.rows(followed.last[rows], version - 1), self._history.rows(again, by)
-            )
+            removed, again = self._of(version).rows.removed, self._of(by).rows.added
+            copies = equal_rows(self._history.rows(removed, version - 1), self._history.rows(again, by))
+            is_removed, at = indices_in(followed.last[rows], removed)
+            rows, index = rows[is_removed], copies[at[is_removed]]
             rows, index = rows[index >= 0], index[index >= 0]
             order = np.argsort(index)
             on = follow(self._history, again[index[order]], stretches, self._versions)
@@ -292,7 +303,7 @@ class _Planner:
             other = others.get(version)
             by_undone = np.zeros(rows.size, np.bool_)
             if other is not None:
-                by_undone, at = _indices_in(last, other.effect.removed)
+                by_undone, at = indices_in(last, other.effect.removed)
                 other.cancelled[at[by_undone]] = True
                 kept[rows[by_undone]] = other.kept[at[by_undone]]
             rows, last = rows[~by_undone], last[~by_undone]
@@ -308,7 +319,7 @@ class _Planner:
     def _are_changed(self, version: int, last: Addresses) -> Mask:
         """Returns which rows a version changed, and didn't merely delete; any that isn't known."""
         whole = self._of(version).whole
-        is_known, at = _indices_in(last, whole.removed)
+        is_known, at = indices_in(last, whole.removed)
         if whole.successors is None:
             return np.full(last.size, bool(whole.added.size))
         changed = ~is_known
@@ -374,7 +385,7 @@ class _Planner:
         first[order] = first_version_with(self._history, rows[order], undone.version, self._versions)
         for name, address, later in zip(names, rows.tolist(), first.tolist(), strict=True):
             effects = self._of(later)
-            is_added, at = _indices_in(np.array([address], np.uint64), effects.rows.added)
+            is_added, at = indices_in(np.array([address], np.uint64), effects.rows.added)
             owner = int(effects.rows.added_by[at[0]]) if is_added[0] else UNKNOWN_ENTRY
             yield self._conflict(undone.version, name, "inserted again", later, owner)
 
@@ -394,9 +405,3 @@ class _Planner:
             undone.lineage.undone_by or undone.lineage.replaced_by,
             dependent,
         )
-
-
-def _indices_in(sought: Addresses, among: Addresses) -> tuple[Mask, NDArray[np.int64]]:
-    """Returns which addresses are among others, which ascend, and at which index."""
-    at = np.minimum(np.searchsorted(among, sought), max(among.size - 1, 0))
-    return (among[at] == sought) if among.size else np.zeros(sought.size, np.bool_), at

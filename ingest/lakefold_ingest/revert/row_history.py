@@ -10,15 +10,16 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakefold_ingest.merge.batch_keys import comparable
 from lakefold_ingest.merge.read_version import OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-
-    import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import View
@@ -58,6 +59,26 @@ class ReplacedContent:
 
     version: int
     restored: int | None
+
+
+@value()
+class ReturningRows:
+    """Rows that come back, in the columns of the newest version.
+
+    `row_ids`: ids that the first of them keep, which rows that go have now. `keys`: the columns that identify
+    a row; empty if they are not known.
+    """
+
+    rows: pa.Table
+    row_ids: Addresses
+    keys: tuple[str, ...] = ()
+
+    def key_arrays(self, rows: pa.Table, names: Sequence[str]) -> list[pa.Array]:
+        """Returns the key columns `names` of these rows as they are written, without rows that lack one."""
+        keys = rows.select(names)
+        for name in names:
+            keys = keys.filter(pc.is_valid(keys.column(name)))
+        return [comparable(column) for column in keys.columns if len(column)]
 
 
 class RowHistory(ABC):
@@ -143,13 +164,12 @@ class RowHistory(ABC):
         key: Key,
         settings: WriteSettings,
         removed: Addresses,
-        returned: pa.Table,
-        row_ids: Addresses,
+        returned: ReturningRows,
     ) -> Envelope:
         """Returns the proposal that removes rows of the newest version and adds others.
 
-        `row_ids`: ids that the first of the added rows get, which removed ones have. Writes files; if it
-        fails, it removes those. Raises `InvalidError` if the table can't have such a change.
+        It conflicts with rows that others add meanwhile under a key of a row that comes back. Writes files;
+        if it fails, it removes those. Raises `InvalidError` if the table can't have such a change.
         """
 
 
@@ -174,3 +194,9 @@ def addresses_in(number: int, positions: NDArray[np.integer]) -> Addresses:
 def joined(parts: Sequence[Addresses]) -> Addresses:
     """Returns the addresses of all parts, ascending."""
     return np.sort(np.concatenate([NO_ADDRESSES, *parts]))
+
+
+def indices_in(sought: Addresses, among: Addresses) -> tuple[Mask, NDArray[np.int64]]:
+    """Returns which addresses are among others, which ascend, and at which index."""
+    at = np.minimum(np.searchsorted(among, sought), max(among.size - 1, 0))
+    return (among[at] == sought) if among.size else np.zeros(sought.size, np.bool_), at

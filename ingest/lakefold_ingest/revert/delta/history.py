@@ -23,9 +23,11 @@ from lakefold_ingest.revert.row_history import (
     Mask,
     RemovedAndAdded,
     ReplacedContent,
+    ReturningRows,
     RowHistory,
     addresses_in,
     by_number,
+    indices_in,
     joined,
 )
 from lakefold_reader.delta.columns import shaped
@@ -34,7 +36,7 @@ from lakefold_reader.delta.effect import exact_offsets
 from lakefold_reader.delta.row_tracking import kept_columns, row_ids
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
 from lakefold_reader.delta.versions import content_of, read_state
-from lakefold_reader.format.value_numbers import equal_rows
+from lakefold_reader.format.value_numbers import equal_rows, row_numbers
 from lakefold_reader.versions.ranges import expired
 from lakefold_table.bitmaps import bitmap_of, decode_treemap, live_ranks, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
@@ -88,6 +90,7 @@ class DeltaRowHistory(RowHistory):
         self.newest = newest
         self._paths: list[str] = []
         self._numbers: dict[str, int] = {}
+        self._copies: dict[int, tuple[Addresses, Addresses]] = {}
         self._vectors: dict[tuple[str, str], Positions] = {}
 
     def version_rows(self, version: int) -> RemovedAndAdded:
@@ -97,11 +100,8 @@ class DeltaRowHistory(RowHistory):
             return RemovedAndAdded(joined(()), np.empty(0, np.int64), joined(()))
         removed = joined([self._all_rows(self._file(path, version - 1)) for path in changes.removed])
         added = joined([self._all_rows(file) for file in changes.added.values()])
-        copies = joined([self._all_rows(file) for file in changes.copies])
-        if removed.size and copies.size:
-            same = equal_rows(self.rows(copies, version), self.rows(removed, version - 1))
-            removed = np.delete(removed, same[same >= 0])
-            added = np.setdiff1d(added, copies[same >= 0])
+        old, new = self._copied(changes, version)
+        removed, added = np.setdiff1d(removed, old), np.setdiff1d(added, new)
         for path, file in changes.kept.items():
             before, after = self._dead(self._file(path, version - 1)), self._dead(file)
             number = self._number(path)
@@ -170,15 +170,29 @@ class DeltaRowHistory(RowHistory):
         """See `RowHistory.moved`."""
         changes = self._changes(version)
         moved = self._moved_by_tags(addresses, changes)
-        written = [file for file in changes.copies if not moved_rows(file, changes.removed)]
-        removed = [self._numbers[path] for path in changes.removed if path in self._numbers]
-        gone = np.isin(addresses >> np.uint64(OFFSET_WIDTH), np.array(removed, np.uint64))
-        sought = np.flatnonzero((moved == LOST) & gone)
-        if sought.size and written:
-            among = joined([self._all_rows(file) for file in written])
-            index = equal_rows(self.rows(addresses[sought], version - 1), self.rows(among, version))
-            moved[sought[index >= 0]] = among[index[index >= 0]]
+        if (moved == LOST).any():
+            old, new = self._copied(changes, version)
+            is_copied, at = indices_in(addresses, old)
+            moved[is_copied] = new[at[is_copied]]
         return moved
+
+    def _copied(self, changes: _FileChanges, version: int) -> tuple[Addresses, Addresses]:
+        """Returns rows of removed files that a version has in new files, and where, by their values.
+
+        Of all rows of the files, so that each row has one copy, whichever rows are asked about.
+        """
+        if version not in self._copies:
+            files = [file for file in changes.copies if not moved_rows(file, changes.removed)]
+            new = joined([self._all_rows(file) for file in files])
+            removed = changes.removed if new.size else ()
+            old = joined([self._all_rows(self._file(path, version - 1)) for path in removed])
+            before = self.rows(old, version - 1)
+            index = equal_rows(before, self.rows(new, version))
+            numbers = row_numbers([before], old.size)
+            # If some of several equal rows are gone, it isn't known which: none of them counts as copied.
+            copied = (index >= 0) & ~np.isin(numbers, numbers[index < 0])
+            self._copies[version] = old[copied], new[index[copied]]
+        return self._copies[version]
 
     def _moved_by_tags(self, addresses: Addresses, changes: _FileChanges) -> Addresses:
         """Returns where rows are in new files that say which rows they have; `LOST` for the others."""
@@ -271,12 +285,11 @@ class DeltaRowHistory(RowHistory):
         key: Key,
         settings: WriteSettings,
         removed: Addresses,
-        returned: pa.Table,
-        row_ids: Addresses,
+        returned: ReturningRows,
     ) -> Envelope:
         """See `RowHistory.proposal`."""
         rows = {self._paths[number]: positions for number, positions, _ in by_number(removed)}
-        return revert_proposal(view, key, settings, rows, returned, row_ids)
+        return revert_proposal(view, key, settings, rows, returned)
 
     def _changes(self, version: int) -> _FileChanges:
         summary = self._summary(version)
@@ -289,8 +302,9 @@ class DeltaRowHistory(RowHistory):
         moves_only = not any(each.data_change for each in actions if isinstance(each, AddFile | RemoveFile))
         copies = tuple(added.values())
         record = decode_record(summary.properties, self.source.uri) if summary.own else None
-        if record is not None and len(record.committed) == 1 and not moves_only:
-            copies = _first_files(copies, content_of(summary).info.rows_copied)
+        rows = content_of(summary).info.rows_copied
+        if record is not None and len(record.committed) == 1 and rows:
+            copies = _first_files(copies, rows)
         return _FileChanges(added, removed if added or removed else {}, kept, copies, moves_only)
 
     def _summary(self, version: int) -> VersionSummary:

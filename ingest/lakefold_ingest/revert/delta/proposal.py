@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakefold_ingest.delta.proposals import begin_proposal
 from lakefold_ingest.delta.view import DeltaView, delta_view
 from lakefold_ingest.merge.delta.format import DeltaMerging
+from lakefold_ingest.merge.delta.key_ranges import key_predicate
 from lakefold_ingest.merge.new_rows import in_type
 from lakefold_ingest.revert.row_history import addresses_in, joined
 from lakefold_ingest.rows.unused_files import remove_unused
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.delta.data_files import ParquetTarget
     from lakefold_ingest.merge.delta.version_changes import DeltaReadVersion
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.revert.row_history import Addresses
+    from lakefold_ingest.revert.row_history import Addresses, ReturningRows
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -39,38 +40,43 @@ def revert_proposal(
     key: Key,
     settings: WriteSettings,
     removed: Mapping[str, NDArray[np.uint32]],
-    returned: pa.Table,
-    row_ids: Addresses,
+    returned: ReturningRows,
 ) -> Envelope:
     """See `RowHistory.proposal`. `removed`: the positions of rows by the path of their file."""
     view = delta_view(view, "undoing a batch")
     table, target = DeltaMerging().open(view, settings.storage_options), view.whole_rows(settings)
-    files = _written(view, table, target, returned, row_ids)
-    if not removed:
+    schema = target.fitting.schema
+    rows = pa.table([in_type(returned.rows.column(field.name), field) for field in schema], schema=schema)
+    files = _written(view, table, target, rows, returned.row_ids)
+    if removed:
+        parts = [addresses_in(table.numbers[path], positions) for path, positions in removed.items()]
+        try:
+            envelope = table.replacement(target, key, joined(parts), files, "", OPERATION)
+        except BaseException as error:
+            remove_unused(target, files, str(error))
+            raise
+    else:
         envelope = begin_proposal(view.uri, key, view.version, OPERATION)
         envelope.delta.actions = lines_of(files)
-        return envelope
-    addresses = joined([addresses_in(table.numbers[path], rows) for path, rows in removed.items()])
-    try:
-        return table.replacement(target, key, addresses, files, "", OPERATION)
-    except BaseException as error:
-        remove_unused(target, files, str(error))
-        raise
+        envelope.delta.names_read_rows = True
+    arrays = returned.key_arrays(rows, returned.keys) if files else []
+    if arrays:
+        columns = table.schema.chosen(returned.keys).columns
+        envelope.delta.read_predicates.append(key_predicate(columns, arrays))
+    return envelope
 
 
 def _written(
     view: DeltaView,
     table: DeltaReadVersion,
     target: ParquetTarget,
-    returned: pa.Table,
+    rows: pa.Table,
     row_ids: Addresses,
 ) -> list[AddFile]:
     """Writes the rows that come back. The first of them keep these row ids, if the table tracks rows."""
-    if not returned.num_rows:
+    if not rows.num_rows:
         return []
-    schema = target.fitting.schema
-    rows = pa.table([in_type(returned.column(field.name), field) for field in schema], schema=schema)
-    into = replace(target, fitting=view.ruled(target.fitting, schema.names))
+    into = replace(target, fitting=view.ruled(target.fitting, rows.column_names))
     written: list[AddFile] = []
     try:
         if table.kept_columns and row_ids.size:

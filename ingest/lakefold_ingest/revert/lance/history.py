@@ -22,9 +22,11 @@ from lakefold_ingest.revert.row_history import (
     Mask,
     RemovedAndAdded,
     ReplacedContent,
+    ReturningRows,
     RowHistory,
     addresses_in,
     by_number,
+    indices_in,
     joined,
 )
 from lakefold_protos.lance.file_pb2 import Schema
@@ -49,14 +51,14 @@ from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.proposal_footprint import carries_reuse
 from lakefold_table.lance.rows.rewritten_columns import changed_offsets
 from lakefold_table.lance.rows.row_moves import TracedRows, moved_rows
-from lakefold_table.lance.rows.row_order import committed_in_order, written_groups
+from lakefold_table.lance.rows.row_order import committed_in_order, groups_of, written_groups
 from lakefold_table.lance.rows.rowids import decode_row_ids
 from lakefold_table.lance.schemas.fragment_files import field_locations
 from lakefold_table.lance.schemas.schema import TOP
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -86,6 +88,7 @@ class LanceRowHistory(RowHistory):
         self.newest = newest
         self._fragments: dict[tuple[int, int], DataFragment | None] = {}
         self._deleted: dict[bytes, Bitmap] = {}
+        self._regained: dict[int, tuple[Addresses, Addresses]] = {}
 
     def version_rows(self, version: int) -> RemovedAndAdded:
         """See `RowHistory.version_rows`."""
@@ -242,22 +245,31 @@ class LanceRowHistory(RowHistory):
     def _found_again(self, addresses: Addresses, state: LanceState, rewrite: Transaction) -> Addresses:
         """Returns where rows are among those that a Rewrite wrote in any order: by ids, or by values."""
         version, moved = state.version, np.full(addresses.size, LOST)
-        old = {fragment.id for group in rewrite.rewrite.groups for fragment in group.old_fragments}
-        before = set(read_state(self.source, version - 1).fragments.ids())
-        written = [fragment for fragment in state.fragments if fragment.id not in before] if old else []
-        parts = [
-            addresses_in(fragment.id, self._live_offsets(fragment, fragment.id, version))
-            for fragment in written
-        ]
-        among = joined(parts)
-        sought, known = self.row_ids(addresses, version - 1), self.row_ids(among, version)
-        if sought is not None and known is not None:
-            first, second = (pa.table({"id": ids}) for ids in (sought, known))
-        else:
-            first, second = self.rows(addresses, version - 1), self.rows(among, version)
-        index = equal_rows(first, second)
-        moved[index >= 0] = among[index[index >= 0]]
+        if version not in self._regained:
+            before = read_state(self.source, version - 1).fragments
+            replaced = [
+                fragment.id for group in groups_of(rewrite.rewrite) for fragment in group.old_fragments
+            ]
+            written = set(state.fragments.ids()) - set(before.ids())
+            # All rows, so that each has one place, whichever rows are asked about.
+            old = self._live_rows(before.get(replaced).values(), version - 1)
+            new = self._live_rows(state.fragments.get(written).values(), version)
+            sought, known = self.row_ids(old, version - 1), self.row_ids(new, version)
+            if sought is not None and known is not None:
+                first, second = (pa.table({"id": ids}) for ids in (sought, known))
+            else:
+                first, second = self.rows(old, version - 1), self.rows(new, version)
+            index = equal_rows(first, second)
+            self._regained[version] = old[index >= 0], new[index[index >= 0]]
+        old, new = self._regained[version]
+        is_moved, at = indices_in(addresses, old)
+        moved[is_moved] = new[at[is_moved]]
         return moved
+
+    def _live_rows(self, fragments: Iterable[DataFragment], version: int) -> Addresses:
+        return joined(
+            [addresses_in(each.id, self._live_offsets(each, each.id, version)) for each in fragments]
+        )
 
     def replacements(self, after: int) -> Sequence[ReplacedContent]:
         """See `RowHistory.replacements`. The marks mostly know that there is none."""
@@ -338,12 +350,7 @@ class LanceRowHistory(RowHistory):
         newest = read_state(self.source, self.newest)
         before = set(read_state(self.source, version).fragments.ids())
         fresh = newest.fragments.get(set(newest.fragments.ids()) - before).values()
-        return joined(
-            [
-                addresses_in(fragment.id, self._live_offsets(fragment, fragment.id, self.newest))
-                for fragment in fresh
-            ]
-        )
+        return self._live_rows(fresh, self.newest)
 
     def location(self, address: int) -> str:
         """See `RowHistory.location`."""
@@ -355,11 +362,10 @@ class LanceRowHistory(RowHistory):
         key: Key,
         settings: WriteSettings,
         removed: Addresses,
-        returned: pa.Table,
-        row_ids: Addresses,
+        returned: ReturningRows,
     ) -> Envelope:
         """See `RowHistory.proposal`."""
-        return revert_proposal(view, key, settings, removed, returned, row_ids)
+        return revert_proposal(view, key, settings, removed, returned)
 
     def _summary(self, version: int) -> VersionSummary:
         summary = self.source.summary(version)
