@@ -1,4 +1,7 @@
-"""A write whose first rows are refused leaves no table, in each door and format, and says what was wrong."""
+"""A write whose first rows are refused leaves no table, in each door and format, and says what was wrong.
+
+Promise: refused-rows-make-no-table (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
