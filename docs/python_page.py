@@ -27,7 +27,7 @@ GROUPS: Final = {
         "NotMatchedBySourceUpdate",
         "NotMatchedBySourceDelete",
     ),
-    "Read": ("open", "Table", "changes"),
+    "Read": ("open", "Table", "changes", "diff", "Diff"),
     "Follow": ("tail", "Tail", "Change", "Cursor", "OutcomesTopic", "Pace", "consumers", "Consumer"),
     "Versions by names, and back to one": ("tag", "branch", "refs", "restore", "revert", "RevertReport"),
     "Find out": ("history", "explain"),

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.reused_key import ReusedKeyError as ReusedKeyError
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
+    from lakefold_reader.diff.diff import Diff as Diff
+    from lakefold_reader.diff.diff import diff as diff
     from lakefold_reader.feed import changes as changes
     from lakefold_reader.format.changes import MisfitError as MisfitError
     from lakefold_reader.format.changes import RewrittenError as RewrittenError
@@ -103,6 +105,7 @@ _HOMES = {
     "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
     "lakefold_reader.versions.cursor": ("Cursor",),
+    "lakefold_reader.diff.diff": ("Diff", "diff"),
     "lakefold_reader.feed": ("changes",),
     "lakefold_reader.format.changes": ("MisfitError", "RewrittenError", "UnknownChangeError"),
     "lakefold_reader.snapshot.snapshot": ("Table",),

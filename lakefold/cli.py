@@ -108,6 +108,9 @@ VERBS_BY_PURPOSE: Final = {
         "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),
         "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
         "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
+        "diff": Verb(
+            "lakefold.reading.diff:command", "Show what differs between two versions, tags or branches."
+        ),
         "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
         "consumers": Verb(
             "lakefold.reading.consumers:command", "List, set and drop a table's named consumers."

@@ -53,6 +53,7 @@ VERBS = {
     "log": f"TABLE {STORE} --from --to --tag --as-of --at-position --branch",
     "tail": f"TABLE {STORE} --from --follow --rows --consumer --max-versions --as-of --at-position --branch",
     "changes": f"TABLE {STORE} --from --to --columns --branch --rewritten",
+    "diff": f"TABLE A B {STORE} --branch --rows",
     "refs": f"TABLE {STORE}",
     "tag": f"TABLE NAME {STORE} --version --tag --as-of --delete",
     "branch": f"TABLE NAME {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
@@ -114,6 +115,7 @@ TARGETS = "demo test help lint types test-fast bench docs clean"
 CALLS: dict[str, tuple[Callable[..., object], str]] = {
     "open": (lakefold.open, "uri version tag as_of branch at_position storage_options"),
     "tail": (lakefold.tail, "uri start follow branch storage_options"),
+    "diff": (lakefold.diff, "table a b branch storage_options rows"),
     "changes": (lakefold.changes, "uri after to columns branch storage_options"),
     "tag": (lakefold.tag, "table name move delete options"),
     "branch": (lakefold.branch, "table name delete options"),

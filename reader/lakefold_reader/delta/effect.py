@@ -64,8 +64,8 @@ def effect_of(content: CommitContent) -> CommitEffect:
     return CommitEffect(
         added=[file for path, file in adds.items() if path not in removes],
         removed=[file for path, file in removes.items() if path not in adds],
-        deleted=[rows for before, after in pairs for rows in _differing(after, before, after)],
-        restored=[rows for before, after in pairs for rows in _differing(after, after, before)],
+        deleted=[rows for before, after in pairs for rows in differing_rows(after, before, after)],
+        restored=[rows for before, after in pairs for rows in differing_rows(after, after, before)],
         replaces=replaces,
         metadata=metadata,
     )
@@ -113,7 +113,9 @@ def count_of(files: Iterable[AddFile | RemoveFile]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _differing(file: AddFile, before: AddFile | RemoveFile, after: AddFile | RemoveFile) -> list[StoredRows]:
+def differing_rows(
+    file: AddFile, before: AddFile | RemoveFile, after: AddFile | RemoveFile
+) -> list[StoredRows]:
     """Returns the rows of a file that are deleted after and were not before, if there can be any.
 
     `file`: the one of both that is added, since a removed one may lack its size and partition values.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
@@ -69,6 +69,20 @@ class FragmentSize(NamedTuple):
     rows: int | None
     deleted: int
     bytes: int | None
+
+
+class FileTotal(NamedTuple):
+    """Some data files: how many, and their bytes; None if they aren't recorded."""
+
+    files: int
+    bytes: int | None
+
+    @classmethod
+    def of(cls, sizes: Iterable[int | None]) -> FileTotal:
+        """Returns the total of files of these sizes."""
+        listed = [*sizes]
+        known = [size for size in listed if size is not None]
+        return cls(len(listed), sum(known) if len(known) == len(listed) else None)
 
 
 class NamedEvidence(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from lakefold_table.roots import folder_and_name
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakefold_reader.format.snapshots import (
         Cleaned,
         Feature,
+        FileTotal,
         FragmentRows,
         FragmentSize,
         IndexInfo,
@@ -200,6 +201,11 @@ class ChangePart(ABC):
 
     @property
     @abstractmethod
+    def row_count(self) -> int | None:
+        """How many rows they are, None if that is not known without reading them."""
+
+    @property
+    @abstractmethod
     def cost(self) -> ReadCost:
         """The number of rows, and about how many bytes of data files they take."""
 
@@ -217,6 +223,31 @@ class FeedEnd:
 
     version: int
     schema: Schema
+
+
+class BranchVersion(NamedTuple):
+    """A version that exists: the branch that has it, and its number."""
+
+    source: Source
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDifference:
+    """What the files of two versions show of their difference. No data file was read.
+
+    `end`: the later of the two, in whose columns rows are shown. `names`: the names of columns that both
+    have, in the earlier and in the later. `removed` and `added`: the rows of files that only one of them has,
+    among which may be equal ones. `same_columns`: they are of one branch and have the same columns.
+    """
+
+    end: FeedEnd
+    names: Mapping[str, str]
+    same_columns: bool
+    files_removed: FileTotal
+    files_added: FileTotal
+    removed: Sequence[ChangePart]
+    added: Sequence[ChangePart]
 
 
 class FeedFormat(Protocol):
@@ -238,6 +269,12 @@ class FeedFormat(Protocol):
         self, source: Source, summaries: Sequence[VersionSummary], end: FeedEnd, rewritten: Rewritten
     ) -> Iterator[ChangePart]:
         """Returns what these consecutive versions did. Their summaries were read before."""
+
+    def difference(self, before: BranchVersion, after: BranchVersion) -> VersionDifference:
+        """Returns how the files of two versions differ. Of one branch, `after` is the later one.
+
+        Raises `VersionExpiredError`, `DamagedError`, `InvalidError` if a version can't be read.
+        """
 
     def plan_content(self, source: Source, version: int, to: int) -> Iterator[ChangePart]:
         """Returns all rows of a version as inserts, in the columns of version `to`."""

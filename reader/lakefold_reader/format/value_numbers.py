@@ -50,9 +50,11 @@ def value_numbers(arrays: Sequence[pa.Array]) -> Numbers:
     """Returns a number for each value of arrays of one type, which is the same for equal values."""
     if not arrays:
         return np.zeros(0, np.int64)
-    if isinstance(arrays[0].type, pa.BaseExtensionType):
-        return value_numbers([array.storage for array in arrays])
     kind = arrays[0].type
+    if isinstance(kind, pa.BaseExtensionType):
+        return value_numbers([array.storage for array in arrays])
+    if types.is_dictionary(kind):
+        return value_numbers([array.dictionary_decode() for array in arrays])
     valid = np.concatenate([_mask(array) for array in arrays]).astype(np.int64)
     if types.is_struct(kind):
         for part in zip(*(array.flatten() for array in arrays), strict=True):
@@ -61,7 +63,7 @@ def value_numbers(arrays: Sequence[pa.Array]) -> Numbers:
     if types.is_map(kind):
         items = pa.list_(kind.field(0))
         return value_numbers([array.cast(items) for array in arrays])
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         # The items of an array are those of its values alone, so that their numbers are one after the other.
         numbers = value_numbers([array.flatten() for array in arrays]).tobytes()
         lengths = np.concatenate([_lengths(array) for array in arrays])
@@ -69,9 +71,6 @@ def value_numbers(arrays: Sequence[pa.Array]) -> Numbers:
         buffers = [None, pa.py_buffer(offsets.astype(np.int64).tobytes()), pa.py_buffer(numbers)]
         texts = pa.Array.from_buffers(pa.large_binary(), lengths.size, buffers)
         return joined(valid, value_numbers([texts]))
-    if types.is_fixed_size_list(kind):
-        items = pa.list_(kind.value_field)
-        return value_numbers([array.cast(items) for array in arrays])
     if types.is_null(kind):
         return valid
     if types.is_float16(kind):
@@ -88,7 +87,9 @@ def _mask(array: pa.Array) -> NDArray[np.bool_]:
 
 def _lengths(array: pa.Array) -> Numbers:
     """Returns the number of items of each list, 0 for null."""
-    lengths: Numbers = np.where(_mask(array), np.diff(array.offsets.to_numpy().astype(np.int64)), 0)
+    fixed = types.is_fixed_size_list(array.type)
+    given = array.type.list_size if fixed else np.diff(array.offsets.to_numpy().astype(np.int64))
+    lengths: Numbers = np.where(_mask(array), given, 0)
     return lengths
 
 
@@ -97,6 +98,14 @@ def joined(first: Numbers, second: Numbers) -> Numbers:
     both = first * (int(second.max(initial=0)) + 1) + second
     numbers: Numbers = np.unique(both, return_inverse=True)[1].astype(np.int64)
     return numbers
+
+
+def paired(numbers: Numbers, split: int) -> NDArray[np.bool_]:
+    """Returns which of the numbers are on both sides of `split`, each as often as on the side with fewer."""
+    most = int(numbers.max(initial=-1)) + 1
+    sides = (numbers[:split], numbers[split:])
+    common = np.minimum(*(np.bincount(side, minlength=most) for side in sides))
+    return np.concatenate([nth(side) < common[side] for side in sides])
 
 
 def nth(numbers: Numbers) -> Numbers:

@@ -4,20 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from lakefold_reader.delta.feed.plan import content_parts, plan_summaries, summaries_between
+from lakefold_reader.delta.data_files import live_rows
+from lakefold_reader.delta.effect import differing_rows
+from lakefold_reader.delta.feed.plan import FilePart, content_parts, plan_summaries, summaries_between
 from lakefold_reader.delta.feed.rows import FilePartReader, feed_schema
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
-from lakefold_reader.delta.versions import metadata_at
-from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source
+from lakefold_reader.delta.versions import metadata_at, read_state
+from lakefold_reader.format.changes import ChangeType
+from lakefold_reader.format.snapshots import FileTotal
+from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source, VersionDifference
+from lakefold_reader.versions.times import limited
+from lakefold_table.delta.record_counts import record_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from lakefold_reader.delta.feed.plan import FilePart
     from lakefold_reader.format.changes import Misfits, Rewritten
+    from lakefold_reader.format.source import BranchVersion
     from lakefold_table.format import VersionSummary
+
+
+def difference_of(before: BranchVersion, after: BranchVersion) -> VersionDifference:
+    """See `FeedFormat.difference`: by the files and their deletion vectors."""
+    (old_state, old), (new_state, new) = read_state(*before), read_state(*after)
+    schemas = schema_in(old.metadata, before.source.uri), schema_in(new.metadata, after.source.uri)
+    names = {column.physical: column.field.name for column in schemas[1].columns}
+    was, now = old.files, new.files
+    both = [(was[path], now[path]) for path in sorted(was.keys() & now.keys())]
+    gone = [was[path] for path in sorted(was.keys() - now.keys())]
+    added = [now[path] for path in sorted(now.keys() - was.keys())]
+    old_rows = [live_rows(file, record_count(file)) for file in gone]
+    old_rows += [rows for then, file in both for rows in differing_rows(file, then, file)]
+    new_rows = [live_rows(file, record_count(file)) for file in added]
+    new_rows += [rows for then, file in both for rows in differing_rows(file, file, then)]
+    old_us, new_us = limited(old_state.time_us), limited(new_state.time_us)
+    return VersionDifference(
+        FeedEnd(after.version, schemas[1]),
+        {each.field.name: names[each.physical] for each in schemas[0].columns if each.physical in names},
+        old.metadata.schema_text == new.metadata.schema_text,
+        FileTotal.of(file.size for file in gone),
+        FileTotal.of(file.size for file in added),
+        [FilePart(before.version, old_us, ChangeType.DELETE, None, rows) for rows in old_rows],
+        [FilePart(after.version, new_us, ChangeType.INSERT, None, rows) for rows in new_rows],
+    )
 
 
 class DeltaFeed:
@@ -45,6 +76,8 @@ class DeltaFeed:
         """See `FeedFormat.plan_summaries`."""
         del end
         return plan_summaries(source, summaries, rewritten)
+
+    difference = staticmethod(difference_of)
 
     def plan_content(self, source: Source, version: int, to: int) -> Iterator[FilePart]:
         """See `FeedFormat.plan_content`. Rows of any version can be read in the columns of another."""

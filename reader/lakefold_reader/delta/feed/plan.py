@@ -50,6 +50,11 @@ class FilePart(ChangePart):
     rewrite: Rewrite | None = None
 
     @property
+    def row_count(self) -> int | None:
+        """See `ChangePart.row_count`."""
+        return None if self.in_change_file or self.rewrite is not None else self.rows.rows
+
+    @property
     def cost(self) -> ReadCost:
         """How many rows they are, and the bytes of the data file; all of its rows if that is not known."""
         counted = self.rows.rows

@@ -2,8 +2,7 @@
 
 A table without deletion vectors loses a row by a new file that has the others. The log says that all rows of
 the old file are gone and those of the new file are new. Here equal rows of both are found: they are no
-changes. The rows are compared column by column, so one column of them is in memory at a time, and a number
-for each row.
+changes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_reader.delta.data_files import DataFile
-from lakefold_reader.format.value_numbers import joined, nth, value_numbers
+from lakefold_reader.format.value_numbers import joined, paired, value_numbers
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
@@ -72,14 +71,6 @@ def unchanged_rows(source: Source, rewrite: Rewrite, columns: Sequence[DeltaColu
             numbers = joined(numbers, value_numbers(arrays))
     except DamagedError:
         return {}
-    same = _paired(numbers, split)
+    same = paired(numbers, split)
     parts = zip((*rewrite.removed, *rewrite.added), np.split(same, ends[:-1]), strict=True)
     return {rows.path: np.flatnonzero(part) for rows, part in parts}
-
-
-def _paired(numbers: Numbers, split: int) -> NDArray[np.bool_]:
-    """Returns which of the numbers are on both sides of `split`, each as often as on the side with fewer."""
-    most = int(numbers.max(initial=-1)) + 1
-    sides = (numbers[:split], numbers[split:])
-    common = np.minimum(*(np.bincount(side, minlength=most) for side in sides))
-    return np.concatenate([nth(side) < common[side] for side in sides])

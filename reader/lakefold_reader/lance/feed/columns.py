@@ -141,7 +141,7 @@ class FieldHistory:
         index = _stage_index(stages, version)
         if index >= 0:
             return marks[index]
-        moved = _moved(schema.fields, stages[0].schema.fields, stages[0].kind)
+        moved = moved_fields(schema.fields, stages[0].schema.fields, stages[0].kind)
         return {then: marks[0][now] for then, now in moved.items()}
 
 
@@ -164,7 +164,7 @@ def _known(stages: Sequence[_Stage], marks: Sequence[Mapping[int, int]]) -> dict
         index = _stage_index(before, stage.restored)
         if index >= 0 and before[index].schema.fields == stage.schema.fields:
             return dict(marks[index])
-    moved = _moved(before[-1].schema.fields, stage.schema.fields, stage.kind)
+    moved = moved_fields(before[-1].schema.fields, stage.schema.fields, stage.kind)
     marks_by_id = {now: marks[-1][then] for then, now in moved.items()}
     return (
         {**_restored_marks(stages, marks, marks_by_id), **marks_by_id}
@@ -258,7 +258,7 @@ class _Walk:
         return True
 
 
-def _moved(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
+def moved_fields(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
     """Returns the fields of a version that the next version has, too: their ids in both."""
     was, now = children(before), children(after)
     moved = {TOP: TOP}

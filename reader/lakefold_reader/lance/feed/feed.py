@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.lance.feed.columns import LastVersion, last_of
 from lakefold_reader.lance.feed.plan import last_of_summaries, plan_changes, plan_summaries, plan_version
+from lakefold_reader.lance.feed.two_versions import difference_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +43,8 @@ class LanceFeed:
     ) -> Iterator[FragmentPart]:
         """See `FeedFormat.plan_summaries`."""
         return plan_summaries(source, summaries, cast("LastVersion", end), rewritten=rewritten)
+
+    difference = staticmethod(difference_of)
 
     def plan_content(self, source: Source, version: int, to: int) -> Iterator[FragmentPart]:
         """See `FeedFormat.plan_content`."""

@@ -33,6 +33,11 @@ class FragmentPart(ChangePart):
     followed: Followed
 
     @property
+    def row_count(self) -> int | None:
+        """See `ChangePart.row_count`."""
+        return self.rows
+
+    @property
     def cost(self) -> ReadCost:
         """How many rows they are, and their share of the bytes of the fragment's data files."""
         fragment = DataFragment.FromString(self.fragment)
