@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TOGETHER: Final = {
     "spark writing": (
+        "test_authors_in_the_log",
         "test_docstrings",
         "test_executors",
         "test_query_before_broker",
@@ -40,6 +41,7 @@ TOGETHER: Final = {
         "test_spark_changes",
         "test_spark_evolution",
         "test_spark_new_tables",
+        "test_spark_repeats",
         "test_spark_seen",
         "test_spark_types",
         "test_spark_writes",

@@ -58,6 +58,8 @@ WORKING: Final = {
     "restore": ["{table}", "--tag", "first", "--dry-run"],
     "branch": ["{table}", "other"],
     "explain": ["{table}", "verbs:1"],
+    "diff": ["{table}", "1", "2"],
+    "revert": ["{table}", "verbs:1", "--dry-run"],
     "replay": ["{table}", "--check"],
     "forget": ["{table}", "verbs", "--yes"],
     "redrive": [],

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 PRODUCT: Final = ("committer/", "ingest/", "lakefold/", "log/", "maintenance/", "reader/", "table/")
 NAMED_ITSELF: Final = {
-    "lakefold/branching/verbs.py tagging",
-    "lakefold/branching/verbs.py untagging",
-    "lakefold/branching/verbs.py deleting",
-    "lakefold/branching/verbs.py restoring",
+    "lakefold/branching/ref_proposals.py tagging",
+    "lakefold/branching/ref_proposals.py untagging",
+    "lakefold/branching/ref_proposals.py deleting",
+    "lakefold/branching/ref_proposals.py restoring",
     "lakefold/proposals/forget.py _proposed",
     "maintenance/lakefold_maintenance/lance/proposals.py _begin",
     "maintenance/lakefold_maintenance/delta/proposals.py optimize",
@@ -35,7 +35,7 @@ BEFORE_THE_TABLE: Final = {
     "ingest/lakefold_ingest/lance/proposals.py creation",
     "ingest/lakefold_ingest/delta/proposals.py creation_proposal",
     # A branch has an id of its own, from its first version on. The version it begins at is named by its mark.
-    "lakefold/branching/verbs.py branching",
+    "lakefold/branching/ref_proposals.py branching",
 }
 GIVEN: Final = {
     # Whoever built the transaction knows on which table: `propose --table-id`.
