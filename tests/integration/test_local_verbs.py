@@ -121,7 +121,7 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
         "partitions": [{"partition": 0, "committed": None, "lag": 7, "committer": ""}],
     }
     # The version's file is empty, so a committer couldn't open the table.
-    said, known = status["tables"][0].pop("error"), {"whole": 0, "shortened": 0, "bytes": 0}
+    said, known = status["tables"][0].pop("error"), {"whole": 0, "shortened": 0, "bytes": 0, "forgetful": 0}
     assert "a manifest file of 0 bytes is too short" in said
     assert status["tables"] == [
         {"table": here, "format": "lance", "version": 3, "apps": None},

@@ -36,6 +36,7 @@ from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batching import BatchIds, Batching, BatchLimits
 from lakefold_ingest.writing.batch import StartedBatch, start_batch
+from lakefold_ingest.writing.evolution import changed_schema
 from lakefold_ingest.writing.report import BatchReport
 from lakefold_table.entry import Committed, RefusedError
 from lakefold_table.errors import InvalidError, LakefoldError, OptionName, RetryError, StopError
@@ -553,13 +554,18 @@ def _report_of_rows(report: BatchReport, rows: int) -> BatchReport:
 
 
 def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> InvalidError | None:
-    """Returns why the rows don't fit the table at this version, or one of their columns if there is none.
+    """Returns why the rows don't fit the table at this version, or as they create or change it.
 
     Returns None if they do.
     """
     shape = pending.shape
     try:
-        fitting = fit(shape, shape) if view is None else view.target(shape, settings).fitting
+        if view is None:
+            fitting = fit(shape, shape)
+        elif settings.merge_schema:
+            fitting = fit(shape, changed_schema(view.schema, shape))
+        else:
+            fitting = view.target(shape, settings).fitting
         for batch in pending.table.to_batches():
             check_json(fitting.apply(batch))
     except InvalidError as misfit:
