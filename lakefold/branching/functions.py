@@ -19,9 +19,8 @@ from lakefold.branching.ref_proposals import (
 )
 from lakefold.console.options import Point
 from lakefold.console.outcomes import result_text
-from lakefold.console.settings import Settings, read_settings
 from lakefold.proposals.logged_proposal import send_and_wait
-from lakefold.writing.options import check_kinds
+from lakefold.writing.options import function_settings
 from lakefold_log.write.authorship import check_message
 from lakefold_table.branch_names import check_branch_name
 from lakefold_table.entry import Invalid, Outcome, RefusedError, Rejected
@@ -33,14 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 WAIT_S: Final = 60.0
 """How many seconds a function waits for an outcome if no other time is given."""
-_SETTINGS: Final = (
-    *("bootstrap_servers", "transactions_topic", "outcomes_topic"),
-    *("kafka", "storage_options"),
-)
 
 
 class ProposalOptions(TypedDict, total=False):
@@ -157,14 +153,9 @@ def restore(table: str | os.PathLike[str], **options: Unpack[VersionOptions]) ->
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """Returns the settings of a function with these options. Raises `InvalidError` for a wrong option."""
     known = {**ProposalOptions.__annotations__, **VersionOptions.__annotations__}
-    unknown = sorted(options.keys() - known.keys())
-    if unknown:
-        hint = f"the options are: {', '.join(known)}"
-        raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
-    check_kinds(options)
+    settings = function_settings(options, known)
     check_message(options.get("commit_message", ""))
-    given = {name: value for name, value in options.items() if name in _SETTINGS and value is not None}
-    return read_settings(given, options.get("config"))
+    return settings
 
 
 def _choice(options: VersionOptions) -> VersionChoice:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from lakefold.console.settings import Settings, read_settings
 from lakefold.errors import SettingError
-from lakefold.writing.options import check_kinds, settings_for
+from lakefold.writing.options import function_settings, settings_for
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.proposals.key import new_key
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from lakefold.console.settings import Settings
     from lakefold_ingest.revert.conflicts import RowConflict
     from lakefold_ingest.revert.entries import LoggedEntries
     from lakefold_ingest.revert.plan import RevertFigures, RevertPlan
@@ -52,9 +52,6 @@ class RevertOptions(TypedDict, total=False):
     kafka: Mapping[str, str]
     storage_options: Mapping[str, str]
     config: Path
-
-
-_SETTINGS = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +132,10 @@ def revert(  # noqa: PLR0913 - a user names the few that matter
     if the versions that show what it did were cleaned up, and `RefusedError` and `RetryError` as
     `lakefold.delete`.
     """
-    unknown = sorted(options.keys() - RevertOptions.__annotations__.keys())
-    if unknown:
-        hint = f"the options are: {', '.join(RevertOptions.__annotations__)}"
-        raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
-    check_kinds(dict(options))
+    settings = function_settings(options, RevertOptions.__annotations__)
     request = request_of(
         batches, version, positions, keys, keep_later=keep_later, with_dependents=with_dependents
     )
-    given = {name: value for name, value in options.items() if name in _SETTINGS}
-    settings = read_settings(given, options.get("config"))
     source = open_branch(str(table), branch, settings.storage_options)
     if dry_run:
         return planned_revert(settings, source, request)

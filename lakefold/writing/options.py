@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lakefold.console.settings import Settings, read_settings
 from lakefold_ingest.formats import read_properties
@@ -141,6 +141,21 @@ def write_settings(
     given.pop("config", None)
     renamed = {f"{name}_s" if _KINDS.get(name) is SECONDS else name: value for name, value in given.items()}
     return _settings(table, read_settings(connection, config), renamed)
+
+
+def function_settings(options: Mapping[str, Any], known: Iterable[str]) -> Settings:
+    """Returns the settings of a function with these options, of which it knows some by name.
+
+    Raises `InvalidError` if an option is unknown or its value is wrong.
+    """
+    names = tuple(known)
+    unknown = sorted(options.keys() - set(names))
+    if unknown:
+        hint = f"the options are: {', '.join(names)}"
+        raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
+    check_kinds(dict(options))
+    given = {name: options[name] for name in _CONNECTION if options.get(name) is not None}
+    return read_settings(given, options.get("config"))
 
 
 def settings_for(table: str, settings: Settings, *, wait_s: float, **given: object) -> WriteSettings:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lakefold_ingest.merge.batch_keys import comparable
 from lakefold_ingest.merge.read_version import OFFSET_BITS, OFFSET_WIDTH
+from lakefold_reader.versions.ranges import expired
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
+    from lakefold_table.format import VersionSummary
 
 Addresses: TypeAlias = NDArray[np.uint64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -171,6 +173,12 @@ class RowHistory(ABC):
         It conflicts with rows that others add meanwhile under a key of a row that comes back. Writes files;
         if it fails, it removes those. Raises `InvalidError` if the table can't have such a change.
         """
+
+    def _summary(self, version: int) -> VersionSummary:
+        summary = self.source.summary(version)
+        if summary is None:
+            raise expired(self.source, f"version {version} is gone: it was cleaned up")
+        return summary
 
 
 def by_number(addresses: Addresses) -> Iterator[tuple[int, NDArray[np.uint32], slice]]:

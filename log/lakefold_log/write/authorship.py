@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
-NOBODY: Final = "none"
+NO_AUTHOR: Final = "none"
 """The setting `author` of a user who doesn't let proposals say who sent them."""
 _OWN_PROGRAMS: Final = ("lakefold", "__main__.py")
 
@@ -41,7 +41,7 @@ def sign(envelope: Envelope, author: str) -> None:
     One that names its author already is not changed, e.g. one that is sent again by somebody else.
     """
     is_named = envelope.HasField("author") and envelope.author.name
-    if is_named or author.lower() == NOBODY:
+    if is_named or author.lower() == NO_AUTHOR:
         return
     envelope.author.name = (author or _user_and_machine())[:MAX_NAME]
     envelope.author.program = _program(tuple(sys.argv[:2]))[:MAX_NAME]

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
-    from lakefold_table.format import VersionSummary
 
     Positions = NDArray[np.int64]
 
@@ -306,12 +305,6 @@ class DeltaRowHistory(RowHistory):
         if record is not None and len(record.committed) == 1 and rows:
             copies = _first_files(copies, rows)
         return _FileChanges(added, removed if added or removed else {}, kept, copies, moves_only)
-
-    def _summary(self, version: int) -> VersionSummary:
-        summary = self.source.summary(version)
-        if summary is None:
-            raise expired(self.source, f"version {version} is gone: it was cleaned up")
-        return summary
 
     def _snapshot(self, version: int) -> DeltaSnapshot:
         return read_state(self.source, version)[1]

@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
     from lakefold_reader.lance.feed.columns import LastVersion
-    from lakefold_table.format import VersionSummary
     from lakefold_table.lance.state import LanceState
 
 _REMOVED: Final = frozenset({ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE})
@@ -366,12 +365,6 @@ class LanceRowHistory(RowHistory):
     ) -> Envelope:
         """See `RowHistory.proposal`."""
         return revert_proposal(view, key, settings, removed, returned)
-
-    def _summary(self, version: int) -> VersionSummary:
-        summary = self.source.summary(version)
-        if summary is None:
-            raise expired(self.source, f"version {version} is gone: it was cleaned up")
-        return summary
 
     def _fragment(self, version: int, number: int) -> DataFragment | None:
         known = self._fragments.get((version, number))
