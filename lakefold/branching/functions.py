@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
 
 from lakefold.branching.branch_removal import is_deleted, remove_files
 from lakefold.branching.chosen_version import VersionChoice
@@ -17,6 +17,7 @@ from lakefold.branching.ref_proposals import (
     tagging,
     untagging,
 )
+from lakefold.branching.revert import RevertReport, all_but, send_revert
 from lakefold.console.options import Point
 from lakefold.console.outcomes import result_text
 from lakefold.proposals.logged_proposal import send_and_wait
@@ -29,7 +30,7 @@ from lakefold_table.versions.table_address import TableAddress
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from lakefold.console.settings import Settings
@@ -128,15 +129,40 @@ def branch(
     return outcome
 
 
-def restore(table: str | os.PathLike[str], **options: Unpack[VersionOptions]) -> Outcome:
+@overload
+def restore(
+    table: str | os.PathLike[str], *, except_: None = None, **options: Unpack[VersionOptions]
+) -> Outcome: ...
+
+
+@overload
+def restore(
+    table: str | os.PathLike[str],
+    *,
+    except_: str | Iterable[str | tuple[str, int]],
+    **options: Unpack[VersionOptions],
+) -> RevertReport: ...
+
+
+def restore(
+    table: str | os.PathLike[str],
+    *,
+    except_: str | Iterable[str | tuple[str, int]] | None = None,
+    **options: Unpack[VersionOptions],
+) -> Outcome | RevertReport:
     """Publishes a new version of a table with the rows and columns of an earlier one, through the log.
 
         why = "the load of Tuesday was wrong"
         lakefold.restore("s3://lake/flights.lance", version=7, commit_message=why)
+        lakefold.restore("s3://lake/flights.lance", version=7, except_=["loader:8"])
 
     The versions after it stay readable. Their batches are remembered, so to put rows back send them under
     another app id. `lakefold restore --dry-run` prints which batches it would undo. The restore of a Delta
     table is built again if others commit at the same time, 10 times at most.
+
+    With `except_` only these batches are undone, and all else that came after the version stays, as if it was
+    restored and everything was put on again but for them. The result is that of `lakefold.revert`, with its
+    errors; a batch that the version contains already is an error.
 
     Raises `RefusedError` (with `.outcome`) if it was refused, `InvalidError` if no version is named,
     `VersionExpiredError` if its files are gone, `RetryError` if no outcome came in time.
@@ -147,6 +173,9 @@ def restore(table: str | os.PathLike[str], **options: Unpack[VersionOptions]) ->
     chosen = choice.find(str(table), settings.storage_options)
     check_branch(chosen, str(table))
     wait_s, message = options.get("timeout", WAIT_S), options.get("commit_message", "")
+    if except_ is not None:
+        request = all_but(except_, chosen.version)
+        return send_revert(settings, chosen.source, request, wait_s=wait_s, properties={}, message=message)
     return _checked(send_restore(settings, chosen, wait_s, message))
 
 

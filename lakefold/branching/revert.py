@@ -39,13 +39,14 @@ class RevertOptions(TypedDict, total=False):
     """Options of `revert`; all may be left out.
 
     `timeout`: seconds to wait for the outcome. `commit_properties`: recorded by the version that undoes the
-    batches. The other settings come from `LAKEFOLD_…` variables if they aren't given, else from the TOML file
-    `config`. If neither names brokers, those of `lakefold up` are used; a dry run needs none, unless several
-    entries share a version.
+    batches. `commit_message`: why; `lakefold log` and `explain` show it. The other settings come from
+    `LAKEFOLD_…` variables if they aren't given, else from the TOML file `config`. If neither names brokers,
+    those of `lakefold up` are used; a dry run needs none, unless several entries share a version.
     """
 
     timeout: float
     commit_properties: Mapping[str, str]
+    commit_message: str
     bootstrap_servers: str
     transactions_topic: str
     outcomes_topic: str
@@ -139,9 +140,13 @@ def revert(  # noqa: PLR0913 - a user names the few that matter
     source = open_branch(str(table), branch, settings.storage_options)
     if dry_run:
         return planned_revert(settings, source, request)
-    properties = options.get("commit_properties", {})
     return send_revert(
-        settings, source, request, wait_s=options.get("timeout", TIMEOUT_S), properties=properties
+        settings,
+        source,
+        request,
+        wait_s=options.get("timeout", TIMEOUT_S),
+        properties=options.get("commit_properties", {}),
+        message=options.get("commit_message", ""),
     )
 
 
@@ -159,14 +164,21 @@ def request_of(
     return RevertRequest(_keys_of(batches), version, positions, keep_later, with_dependents, names)
 
 
-def _keys_of(batches: str | Iterable[str | tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def all_but(batches: str | Iterable[str | tuple[str, int]], version: int) -> RevertRequest:
+    """Returns the request to restore a version and have all later batches again but for these."""
+    return RevertRequest(_keys_of(batches, "except_"), since=version)
+
+
+def _keys_of(
+    batches: str | Iterable[str | tuple[str, int]], option: str = "batches"
+) -> tuple[tuple[str, int], ...]:
     """Returns the batches that a user names. Raises `InvalidError` for one that isn't APP_ID:BATCH_ID."""
     keys: list[tuple[str, int]] = []
     for each in [batches] if isinstance(batches, str) else batches:
         sought = sought_of(each if isinstance(each, str) else f"{each[0]}:{each[1]}")
         if sought.batch_id is None:
             hint = 'name it as "APP_ID:BATCH_ID", a version by its number, or positions in the log'
-            raise InvalidError(f"{each!r} names no batch", where=OptionName("batches"), hint=hint)
+            raise InvalidError(f"{each!r} names no batch", where=OptionName(option), hint=hint)
         keys.append((sought.app_id, sought.batch_id))
     return tuple(keys)
 
@@ -181,6 +193,13 @@ def planned_revert(settings: Settings, source: Source, request: RevertRequest) -
     return _report(source, "planned", None, plan)
 
 
+def plan_on(settings: Settings, source: Source, version: int, request: RevertRequest) -> None:
+    """Checks that these batches can be undone on a version of a branch. Raises as `revert`."""
+    operation = RevertBatches(request, _log_of(settings, source.uri))
+    _, plan = operation.plan_at(source, version)
+    operation.check(plan, source.uri)
+
+
 def send_revert(
     settings: Settings,
     source: Source,
@@ -188,10 +207,13 @@ def send_revert(
     *,
     wait_s: float,
     properties: Mapping[str, str],
+    message: str = "",
 ) -> RevertReport:
-    """Undoes these batches. Raises as `revert`."""
+    """Undoes these batches. `message`: why. Raises as `revert`."""
     recorded = {REVERTS: str(request), **properties}
-    write = settings_for(source.uri, settings, wait_s=wait_s, commit_properties=recorded)
+    write = settings_for(
+        source.uri, settings, wait_s=wait_s, commit_properties=recorded, commit_message=message
+    )
     operation = RevertBatches(request, _log_of(settings, source.uri))
     report: BatchReport = put_batch(write, new_key(), operation)
     assert operation.plan is not None  # noqa: S101 - it was made, as no error was raised

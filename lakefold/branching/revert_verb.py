@@ -9,7 +9,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import counted, print_json, print_line, print_table
-from lakefold.writing.verb_options import wait_option
+from lakefold.writing.verb_options import message_option, wait_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,7 @@ def _positions(_: click.Context, flag: click.Parameter, text: str | None) -> tup
 @click.option("--with-dependents", is_flag=True, help="Undo what was built on those rows as well.")
 @click.option("--dry-run", is_flag=True, help="Send nothing; print what would be done, and all conflicts.")
 @wait_option(or_log=False)
+@message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 def command(  # noqa: PLR0913 - its options
@@ -67,6 +68,7 @@ def command(  # noqa: PLR0913 - its options
     with_dependents: bool,
     dry_run: bool,
     wait: float,
+    message: str,
     as_json: bool,
 ) -> None:
     """Take out what single batches did to TABLE, and keep everything else.
@@ -97,17 +99,21 @@ def command(  # noqa: PLR0913 - its options
     if dry_run:
         report = planned_revert(settings, source, request)
     else:
-        report = send_revert(settings, source, request, wait_s=wait, properties={})
+        report = send_revert(settings, source, request, wait_s=wait, properties={}, message=message)
+    print_report(report, refused=bool(report.conflicts) and not keep_later, as_json=as_json)
+
+
+def print_report(report: RevertReport, *, refused: bool, as_json: bool) -> None:
+    """Prints what was done, or would be done. `refused`: it would not, as rows were changed since."""
     if as_json:
         print_json(report.document())
         return
     print_table(report.table, report.format)
-    for line in _lines(report, refused=bool(report.conflicts) and not keep_later):
+    for line in _lines(report, refused=refused):
         print_line(line)
 
 
 def _lines(report: RevertReport, *, refused: bool) -> Iterator[str]:
-    """Yields what was done, or would be done, line by line. `refused`: it would not, as rows were changed."""
     from lakefold_ingest.revert.conflicts import SHOWN
 
     for each in report.figures:

@@ -20,6 +20,7 @@ from lakefold.branching.ref_proposals import (
     tagging,
     untagging,
 )
+from lakefold.branching.revert_verb import print_report
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
 from lakefold.console.output import counted, print_json, print_line, print_table
@@ -185,22 +186,31 @@ SEND_AGAIN: Final = (
     "lakefold restore /data/flights --version 12",
     "lakefold restore /data/flights --tag release-3",
     "lakefold restore /data/flights --as-of 2026-06-01T00:00:00Z --json",
+    "lakefold restore /data/flights --version 12 --except loader:7",
 )
 @click.argument("table")
+@click.argument("batches", nargs=-1, metavar="[APP_ID:BATCH_ID…]")
 @version_options("Restore the version that")
+@click.option(
+    "--except", "excepted", multiple=True, metavar="APP_ID:BATCH_ID", help="Undo only these later batches."
+)
+@click.option("--reapply", is_flag=True, help="Have later batches again; --except implies it.")
 @click.option("--dry-run", is_flag=True, help="Send nothing; print which batches this would undo.")
 @wait_option(or_log=False)
 @message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 @click.pass_context
-def restore(
+def restore(  # noqa: PLR0913 - its options
     context: click.Context,
     /,
     settings: Settings,
     table: str,
     *,
+    batches: tuple[str, ...],
     choice: VersionChoice,
+    excepted: tuple[str, ...],
+    reapply: bool,
     dry_run: bool,
     wait: float,
     message: str,
@@ -214,13 +224,30 @@ def restore(
     those that it folds afterwards are not. The restore goes through the log, as proposals do; the exit code
     is 3 if it was refused. The restore of a Delta table is built again if others commit at the same time, and
     is refused if they do so 10 times.
+
+    With --except only the named batches are undone: everything else that came after the version stays, as
+    if the version was restored and all later batches were put on again but for them. This is `lakefold
+    revert` of these batches, with its conflicts, and refused if one of them came before the version.
     """
     if choice.is_newest:
         raise click.UsageError("name the version: --version, --tag, --as-of or --at-position")
+    if (batches or reapply) and not excepted:
+        raise click.UsageError("name which later batches stay out: --except APP_ID:BATCH_ID")
+    from lakefold.branching.revert import all_but, planned_revert, send_revert
     from lakefold.branching.undone_versions import newest_before, undone_versions
 
     chosen = choice.find(table, settings.storage_options)
     check_branch(chosen, table)
+    if excepted:
+        request = all_but((*excepted, *batches), chosen.version)
+        if dry_run:
+            report = planned_revert(settings, chosen.source, request)
+        else:
+            report = send_revert(
+                settings, chosen.source, request, wait_s=wait, properties={}, message=message
+            )
+        print_report(report, refused=bool(report.conflicts), as_json=as_json)
+        return
     if dry_run:
         newest = newest_before(chosen, None)
         restoring(chosen, newest)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, json_option, settings_options, verb
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
+from lakefold.writing.verb_options import wait_option
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -31,9 +32,10 @@ QUIET = frozenset({"same", "foreign", "moved"})
     "lakefold replay /data/flights --from 1000 --to 2000 --json",
     "lakefold replay /data/flights --branch audit --check",
     "lakefold replay /data/flights --file proposals.bin",
+    "lakefold replay /data/flights --onto-branch without-tuesday --without loader:7",
 )
 @click.argument("table")
-@settings_options(*KAFKA, *STORE)
+@settings_options(*KAFKA, *TOPICS, *STORE)
 @click.option("--branch", default="", metavar="NAME", help="The branch to replay.  [default: main]")
 @click.option("--from", "first", type=click.IntRange(min=0), help="The first version.  [default: the oldest]")
 @click.option("--to", "last", type=click.IntRange(min=0), help="The last version.  [default: the newest]")
@@ -45,10 +47,28 @@ QUIET = frozenset({"same", "foreign", "moved"})
     help="A file of envelopes that was folded into the table; repeatable.",
 )
 @click.option("--log-id", help="The log id that --file was folded with.  [default: from its content]")
+@click.option(
+    "--onto-branch",
+    "onto",
+    metavar="NAME",
+    help="Begin this branch, which shows the table without some batches.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="APP_ID:BATCH_ID",
+    help="With --onto-branch: leave this batch out; repeatable.",
+)
+@click.option(
+    "--until",
+    metavar="VERSION|TIME|POSITION",
+    help="With --onto-branch: what came later is left out.  [default: the newest version]",
+)
+@wait_option(or_log=False)
 @click.option("--check", is_flag=True, help="Print only the versions that differ or could not be compared.")
 @json_option
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 - its options
     context: click.Context,
     /,
     settings: Settings,
@@ -56,6 +76,10 @@ def command(
     *,
     branch: str,
     check: bool,
+    onto: str | None,
+    without: tuple[str, ...],
+    until: str | None,
+    wait: float,
     as_json: bool,
     **given: Any,  # noqa: ANN401 - which versions and files, each option by its name
 ) -> None:
@@ -68,7 +92,22 @@ def command(
 
     Data files are not read, so it does not matter if they have been cleaned up. Refused entries that no
     version records are not folded again; the outcomes topic has their outcomes.
+
+    With --onto-branch a branch is begun that has the table as it would be without some batches, and what
+    differs is printed: rows, files and columns. The table itself stays as it is. The batches are taken out as
+    `lakefold revert` does, with its conflicts, by one proposal on the branch. Read the branch with --branch
+    NAME, add other batches to it at TABLE/tree/NAME, and delete it with `lakefold branch TABLE
+    NAME --delete`.
     """
+    if onto is not None:
+        if check or branch or given["files"] or given["first"] is not None or given["last"] is not None:
+            raise click.UsageError("--onto-branch takes --without and --until, and no range to compare")
+        from lakefold.folding.replay_onto_branch import replay_onto_branch
+
+        replay_onto_branch(context, settings, table, onto, without, until, wait=wait, as_json=as_json)
+        return
+    if without or until is not None:
+        raise click.UsageError("--without and --until say what the branch lacks; give --onto-branch NAME")
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
     from lakefold_committer.replay.replay import replay

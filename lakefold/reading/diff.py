@@ -59,10 +59,10 @@ def command(
     options = settings.storage_options
     difference = diff(table, a, b, branch=branch, storage_options=options, rows=reads_counts)
     if as_json and not with_rows:
-        print_json(_document(difference))
+        print_json(diff_document(difference))
         return
     if not as_json:
-        _print(difference)
+        print_diff(difference)
     for batch in difference.to_reader() if with_rows else ():
         for row in plain_rows(batch):
             if as_json:
@@ -72,7 +72,8 @@ def command(
                 print_line(f"{sign} {row_text(row)}")
 
 
-def _document(difference: Diff) -> dict[str, Any]:
+def diff_document(difference: Diff) -> dict[str, Any]:
+    """Returns what differs as plain values."""
     return {
         "table": difference.table,
         "format": difference.format,
@@ -88,7 +89,8 @@ def _document(difference: Diff) -> dict[str, Any]:
     }
 
 
-def _print(difference: Diff) -> None:
+def print_diff(difference: Diff) -> None:
+    """Prints what differs, a line for each kind of thing."""
     print_table(difference.table, difference.format)
     facts = {
         "from": _version(difference.a),

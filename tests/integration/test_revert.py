@@ -131,6 +131,64 @@ def test_by_the_verb_and_in_python(
 
 
 @FORMATS
+def test_a_restore_that_keeps_all_later_batches_but_some(
+    tmp_path: Path,
+    options: WriteOptions,
+    format_name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "people"
+    good = filled(path, format_name, options)
+    in_environment(monkeypatch, options)
+    start = list(lakefold.open(path).history())[-2].version
+    assert cli.run(["restore", str(path), "--version", str(start), "--reapply"]) == 2
+    words = ["restore", str(path), "--version", str(start), "--except", "loader:7", "loader:8", "--json"]
+    capsys.readouterr()
+    assert cli.run([*words, "--dry-run"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert (planned["kind"], planned["rows_removed"], planned["rows_returned"]) == ("planned", 3, 3)
+    report = lakefold.restore(path, version=start, except_="loader:7", commit_message="it was bad")
+    assert report.kind == "committed"
+    assert lakefold.explain(path, "loader:7").undoing == "revert"
+    later = lakefold.open(path).version
+    with pytest.raises(lakefold.InvalidError, match=f"loader:8 is in version .*, so version {later} has it"):
+        lakefold.restore(path, version=later, except_=["loader:8"])
+    assert cli.run([*words[:-3], "loader:8"]) == 0
+    assert rows(path, format_name) == good
+    assert [each.message for each in list(lakefold.open(path).history())[1].authors] == ["it was bad"]
+
+
+def test_what_a_table_would_be_without_batches(
+    tmp_path: Path,
+    options: WriteOptions,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "people"
+    good = filled(path, "lance", options)
+    before = lakefold.open(path)
+    in_environment(monkeypatch, options)
+
+    def replayed(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert cli.run(["replay", str(path), "--onto-branch", *words]) == code
+        return capsys.readouterr().out
+
+    document = json.loads(replayed("good-only", "--without", "loader:7", "--without", "loader:8", "--json"))
+    assert (document["diff"]["rows_added"], document["diff"]["rows_removed"]) == (3, 3)
+    assert rows(path / "tree" / "good-only", "lance") == good
+    assert "undone in version" in replayed("first", "--until", "3", "--without", "loader:7")
+    assert rows(path / "tree" / "first", "lance") == {n: f"first {n}" for n in range(6)}
+    replayed("none", "--without", "loader:9", code=2)
+    replayed("first", "--without", "loader:7", code=3)
+    lakefold.upsert(path, people(50, name="later"), keys="id", **options)
+    replayed("none", "--without", "loader:7", code=3)
+    assert {each["name"] for each in lakefold.refs(path)["branches"]} == {"good-only", "first"}
+    assert lakefold.open(path, version=before.version).to_arrow() == before.to_arrow()
+
+
+@FORMATS
 def test_a_committer_that_is_killed_before_its_report_undoes_it_once(
     tmp_path: Path,
     bootstrap: str,

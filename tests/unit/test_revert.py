@@ -374,6 +374,25 @@ def test_a_branch_has_its_own_batches(tmp_path: Path) -> None:
     assert sorted(lakefold.open(batches.path).to_arrow()["id"].to_pylist()) == [0, 1]
 
 
+def test_a_new_branch_can_undo_what_led_to_its_first_version(tmp_path: Path) -> None:
+    main = Tables.made("lance", tmp_path / "t")
+    main.append(words(0, 1), Key("loader", 7))
+    main.append(words(2), Key("loader", 8))
+    main.compact()
+    lance.dataset(str(main.batches.path)).create_branch("audit")
+    batches = LanceBatches(main.batches.path / "tree" / "audit", offset=main.batches.offset)
+    main.append(words(3), Key("loader", 9))
+    main.revert(batches=(("loader", 8),))
+    branch = Tables(batches, "lance", main.log)
+    with pytest.raises(InvalidError, match="the batch loader:9 was not folded into this table"):
+        branch.revert(batches=(("loader", 9),))
+    branch.revert(batches=(("loader", 8),))
+    assert sorted(lakefold.open(batches.path).to_arrow()["id"].to_pylist()) == [0, 1]
+    assert sorted(lakefold.open(main.batches.path).to_arrow()["id"].to_pylist()) == [0, 1, 3]
+    with pytest.raises(InvalidError, match="older than what was written to the branch"):
+        branch.revert(version=2)
+
+
 @EACH_KIND
 def test_a_corrected_batch_is_added_under_its_key_if_that_is_asked_for(made: Tables) -> None:
     """It is added once, and can be undone as the first one was."""

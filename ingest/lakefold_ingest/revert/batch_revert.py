@@ -18,6 +18,7 @@ from lakefold_ingest.revert.formats import row_history
 from lakefold_ingest.revert.named_entries import EntrySearch
 from lakefold_ingest.revert.plan import plan_revert
 from lakefold_ingest.revert.row_history import NO_ADDRESSES, ReturningRows
+from lakefold_reader.versions.branches import with_history
 from lakefold_table.errors import InvalidError, OptionName, PreconditionError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class RevertRequest:
 
     `keep_later`: rows that later entries changed stay as these left them. `with_dependents`: these entries
     are undone as well. `keys`: the columns that identify a row; empty: as the table or the entries say it.
+    `since`: the entries came after this version.
+
     Raises `InvalidError` if not exactly one of the first three is given, or both of the next two.
     """
 
@@ -51,6 +54,7 @@ class RevertRequest:
     keep_later: bool = False
     with_dependents: bool = False
     keys: tuple[str, ...] = ()
+    since: int | None = None
 
     def __post_init__(self) -> None:
         given = [bool(self.batches), self.version is not None, self.positions is not None]
@@ -69,14 +73,24 @@ class RevertRequest:
             return f"position {first}" if first == last else f"positions {first}-{last}"
         return ", ".join(f"{app_id}:{batch_id}" for app_id, batch_id in self.batches)
 
-    def named(self, source: Source, log: LoggedEntries) -> list[NamedVersion]:
-        """Returns the entries that are meant. Raises as `EntrySearch`."""
-        search = EntrySearch(source, log)
+    def named(self, source: Source, newest: int, log: LoggedEntries) -> list[NamedVersion]:
+        """Returns the entries that are meant, of the versions up to `newest`.
+
+        Raises as `EntrySearch`, and `InvalidError` for a batch that came before `since`.
+        """
+        search = EntrySearch(source, newest, log)
         if self.version is not None:
             return [search.by_version(self.version)]
         if self.positions is not None:
             return search.by_positions(*self.positions)
-        return search.by_batches(self.batches)
+        named = search.by_batches(self.batches)
+        for each in named:
+            if self.since is not None and each.version <= self.since:
+                batches = ", ".join(map(str, each.keys))
+                message = f"{batches} is in version {each.version}, so version {self.since} has it"
+                hint = "restore an earlier version, or take the batch out: `lakefold revert`"
+                raise InvalidError(message, where=source.uri, hint=hint)
+        return named
 
 
 @dataclass(slots=True)
@@ -97,16 +111,7 @@ class RevertBatches:
         `PreconditionError`, `VersionExpiredError` or `InvalidError` if it isn't known what is to be undone.
         """
         history, plan = self.planned(view, settings.storage_options)
-        request = self.request
-        if plan.conflicts and not request.keep_later:
-            raise RevertConflictError(plan.conflicts, where=view.uri)
-        if plan.uncertain and request.keep_later:
-            versions = ", ".join(map(str, plan.uncertain))
-            message = f"which removed rows of version {versions} were changed later isn't known"
-            hint = (
-                "name the columns that identify a row (--keys, keys=), or undo what was built on them as well"
-            )
-            raise PreconditionError(message, where=view.uri, hint=hint)
+        self.check(plan, view.uri)
         if plan.changes_nothing:
             return None
         envelope = history.proposal(view, key, settings, plan.removed, _returned(history, plan))
@@ -116,15 +121,35 @@ class RevertBatches:
         return envelope
 
     def planned(self, view: View, storage_options: Mapping[str, str]) -> tuple[RowHistory, RevertPlan]:
-        """Returns the plan on the version of `view`, and the history of rows that it was made from."""
-        source = seen_source(view.uri, storage_options)
-        history = row_history(source, view.version)
+        """Returns the plan on the version of `view`, and the history of rows that it was made from.
+
+        A branch without versions of its own has the rows of the version that it begins at, at the same
+        addresses, so what led to that version is undone on it.
+        """
+        return self.plan_at(with_history(seen_source(view.uri, storage_options), view.version), view.version)
+
+    def plan_at(self, source: Source, version: int) -> tuple[RowHistory, RevertPlan]:
+        """Returns the plan on a version of a branch that has the versions before, and their history."""
+        history = row_history(source, version)
         request = self.request
-        named = request.named(source, self.log)
+        named = request.named(source, version, self.log)
         self.plan = plan_revert(
             history, named, self.log, keys=request.keys, with_dependents=request.with_dependents
         )
         return history, self.plan
+
+    def check(self, plan: RevertPlan, where: str) -> None:
+        """Raises `RevertConflictError` or `PreconditionError` if the plan isn't one to carry out."""
+        request = self.request
+        if plan.conflicts and not request.keep_later:
+            raise RevertConflictError(plan.conflicts, where=where)
+        if plan.uncertain and request.keep_later:
+            versions = ", ".join(map(str, plan.uncertain))
+            message = f"which removed rows of version {versions} were changed later isn't known"
+            hint = (
+                "name the columns that identify a row (--keys, keys=), or undo what was built on them as well"
+            )
+            raise PreconditionError(message, where=where, hint=hint)
 
 
 def _returned(history: RowHistory, plan: RevertPlan) -> ReturningRows:

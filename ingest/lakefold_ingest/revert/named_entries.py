@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.revert.entries import EntryKey, LoggedEntries, NamedVersion, record_at
 from lakefold_reader.versions.at_position import version_at_position
+from lakefold_reader.versions.branches import main_and_branch
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.proposals import ProposalName, counting_marks, find
 from lakefold_table.errors import InvalidError, PreconditionError, VersionExpiredError
@@ -31,12 +32,12 @@ _OTHER_WAYS = "restore a version instead, or write the rows again as they are to
 
 
 class EntrySearch:
-    """Searches the versions of a branch. `log` reads entries that share a version."""
+    """Searches the versions of a branch up to `newest`. `log` reads entries that share a version."""
 
-    def __init__(self, source: Source, log: LoggedEntries) -> None:
+    def __init__(self, source: Source, newest: int, log: LoggedEntries) -> None:
         self._source = source
         self._log = log
-        self._numbers = numbers_of(source)
+        self._numbers = [number for number in numbers_of(source) if number <= newest]
         self._marks = counting_marks(source, self._numbers) or Marks()
 
     def by_batches(self, batches: Iterable[tuple[str, int]]) -> list[NamedVersion]:
@@ -137,6 +138,10 @@ class EntrySearch:
         if version > self._numbers[-1]:
             message = f"{what} does not exist, the newest version is {self._numbers[-1]}"
             raise InvalidError(message, where=self._source.uri, hint="`lakefold log` lists the versions")
+        if version and version <= oldest and main_and_branch(self._source)[1]:
+            message = f"{what} is older than what was written to the branch, so it can't be undone there"
+            hint = "undo it where the branch was made from, or on a new branch, before anything else"
+            raise InvalidError(message, where=self._source.uri, hint=hint)
         which = f"version {missing[0]}" if missing and version else "the version that has it"
         message = f"{what} can't be undone: {which} was cleaned up, and with it what it changed"
         raise VersionExpiredError(message, oldest=oldest, where=self._source.uri, hint=_OTHER_WAYS)

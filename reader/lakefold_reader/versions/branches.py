@@ -45,6 +45,23 @@ def fork_of(source: Source, branch: str) -> str:
     return lineage[-1][1] if lineage else ""
 
 
+def with_history(source: Source, version: int) -> Source:
+    """Returns the branch whose earlier versions lead to this version, which is its branch's newest.
+
+    This is the branch itself, or the one that it was made from if it has no version of its own yet: its only
+    version is a copy of that branch's version of the same number. Raises `UnknownRefError` if no file records
+    the branch.
+    """
+    root, name = main_and_branch(source)
+    while name:
+        made = Refs(root.storage).branch(name)
+        if made.parent_version != version:
+            break
+        name = made.parent or ""
+        source = branched(root, name) if name else root
+    return source
+
+
 def tagged(source: Source, tag: str) -> tuple[Source, int]:
     """Returns the branch that has a tag's version, and the version.
 

@@ -1,0 +1,86 @@
+"""`lakefold replay --onto-branch`: a branch that shows what a table would be without some batches.
+
+The log isn't folded again entry by entry, as the result is known from what the versions changed: the branch
+begins at a version, and the batches are undone on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold.branching.chosen_version import VersionChoice
+from lakefold.branching.ref_proposals import branching
+from lakefold.branching.revert import plan_on, request_of, send_revert
+from lakefold.branching.revert_verb import print_report
+from lakefold.console.options import Point
+from lakefold.console.outcomes import exit_if_refused, print_outcome
+from lakefold.console.output import print_json
+from lakefold.proposals.logged_proposal import send_and_wait
+from lakefold.reading.diff import diff_document, print_diff
+from lakefold_reader.diff.diff import diff
+from lakefold_reader.versions.branches import branched
+from lakefold_table.branch_names import check_branch_name
+from lakefold_table.entry import Committed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import click
+
+    from lakefold.branching.revert import RevertReport
+    from lakefold.console.settings import Settings
+
+
+def replay_onto_branch(
+    context: click.Context,
+    settings: Settings,
+    table: str,
+    name: str,
+    without: Sequence[str],
+    until: str | None,
+    *,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """Begins the branch at the version that `until` names, undoes the batches on it, prints what differs.
+
+    Nothing is sent if the batches can't be undone: raises as `lakefold.revert`.
+    """
+    check_branch_name(name)
+    chosen = _choice(until).find_with_refs(table, settings.storage_options)
+    request = None
+    if without:
+        request = request_of(without, None, None, None, keep_later=False, with_dependents=False)
+        plan_on(settings, chosen.source, chosen.version, request)
+    outcome = send_and_wait(settings, branching(chosen, name), wait)
+    if not isinstance(outcome.result, Committed):
+        print_outcome(outcome, as_json=as_json)
+        exit_if_refused(context, outcome)
+        return
+    report: RevertReport | None = None
+    if request is not None:
+        source = branched(chosen.main, name)
+        report = send_revert(settings, source, request, wait_s=wait, properties={})
+    begins = f"{chosen.branch or 'main'}@{chosen.version}"
+    difference = diff(chosen.main.uri, begins, f"branch:{name}", storage_options=settings.storage_options)
+    if as_json:
+        undone = None if report is None else report.document()
+        print_json({"branch": name, "revert": undone, "diff": diff_document(difference)})
+        return
+    print_outcome(outcome, as_json=False)
+    if report is not None:
+        print_report(report, refused=False, as_json=False)
+    print_diff(difference)
+
+
+def _choice(until: str | None) -> VersionChoice:
+    """Returns the version that a text names: by its number, a position in the log, or a time."""
+    number = as_of = at_position = None
+    if until is not None:
+        if until.isdecimal():
+            number = int(until)
+        elif "@" in until or until.startswith("{"):
+            at_position = until
+        else:
+            as_of = until
+    return VersionChoice(number, None, None, Point(as_of, at_position))
