@@ -251,11 +251,13 @@ class _Folding:
         if not self._operations:
             self._roll_back(self._draft.restored)
             self._begin_branch(entry)
-        self._keys.add(entry, self._version, self._time(entry), verdict.recorded_batch)
-        self._keys.undo(entry.envelope.reverts.keys, self._version)
+        version = self._draft.version
+        self._keys.add(entry, version, self._time(entry), verdict.recorded_batch)
+        if entry.envelope.HasField("reverts"):
+            self._keys.undo(entry.envelope.reverts.keys, version)
         self._operations[entry.position.offset] = verdict.operation
         return Committed(
-            self._version,
+            version,
             verdict.rebased,
             _rows(verdict.rows_added),
             _rows(verdict.rows_deleted),

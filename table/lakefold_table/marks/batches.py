@@ -245,7 +245,7 @@ class GrowingMark:
 
         The digest of `entry` is made only when it is needed.
         """
-        if self.rolled_back_by(batch_id):
+        if self._rolled_back and self.rolled_back_by(batch_id):
             # It is folded in place of one that was undone.
             self._rolled_back = _without(self._rolled_back, batch_id)
         add(self._intervals, batch_id)

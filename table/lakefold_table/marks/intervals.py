@@ -21,12 +21,18 @@ def index_of(intervals: Sequence[tuple[int, ...]], batch_id: int) -> int:
 
 def has(intervals: Sequence[Interval], batch_id: int) -> bool:
     """Returns whether one of the intervals has this id."""
+    if not intervals or batch_id > intervals[-1][1]:
+        # A new batch of an app that numbers them one after the other, which nearly all are.
+        return False
     index = index_of(intervals, batch_id)
     return index >= 0 and batch_id <= intervals[index][1]
 
 
 def add(intervals: list[Interval], batch_id: int) -> None:
     """Adds an id to the intervals, in time that hardly grows with them."""
+    if intervals and intervals[-1][1] == batch_id - 1:
+        intervals[-1] = intervals[-1][0], batch_id
+        return
     begin = end = index_of(intervals, batch_id) + 1
     first = last = batch_id
     if begin and intervals[begin - 1][1] >= batch_id - 1:
