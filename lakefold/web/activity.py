@@ -1,4 +1,4 @@
-"""Keeps the last hour in memory: the outcomes of each table, and figures for the plots.
+"""Keeps the last six hours in memory: the outcomes of each table, and figures for the plots.
 
 The number of tables, the number of steps of time and the length of texts are bounded, whatever the messages
 contain. For any thread.
@@ -21,28 +21,49 @@ if TYPE_CHECKING:
 
 STEP_S: Final = 10
 """The plots have a point for each of these steps of time."""
-STEPS: Final = 360
-"""The number of steps that are kept: an hour."""
+STEPS: Final = 2_160
+"""The number of steps that are kept: six hours."""
+POINTS: Final = 360
+"""The most points of a plot: in six hours each is a minute."""
 KINDS: Final = ("committed", "duplicate", "rejected", "invalid")
+REFUSALS: Final = frozenset({"rejected", "invalid"})
 MAX_TABLES: Final = 20_000
 """If there are more tables, those without an outcome for the longest time are forgotten."""
 MAX_TEXT: Final = 1_000
+REFUSED_S: Final = 600
+"""Refusals are counted for each table in so many seconds."""
 _RATE_STEPS: Final = 6
+_RECENT_STEPS: Final = REFUSED_S // STEP_S
 _SAMPLES: Final = 200
+
+
+@dataclass(slots=True)
+class _Counts:
+    """The outcomes of a table in one step of time, the rows that were added, and how many were refused."""
+
+    step: int
+    outcomes: int = 0
+    rows: int = 0
+    refused: int = 0
 
 
 @dataclass(slots=True)
 class LastOutcomes:
     """A table's newest version on the main branch and its last outcome, as reported.
 
-    `counts`: the number of outcomes in each of the last steps of time. `sequence`: when it changed last, as
-    `Activity` counts changes.
+    `counts`: those of the last steps of time with outcomes. `refusal`: the last outcome that was a refusal.
+    `sequence`: when it changed last, as `Activity` counts changes.
     """
 
     sequence: int = 0
     version: int = 0
     last: dict[str, Any] | None = None
-    counts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RATE_STEPS))
+    refusal: dict[str, Any] | None = None
+    counts: deque[_Counts] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+
+    def since(self, step: int) -> list[_Counts]:
+        """Returns the counts of the steps after this one."""
+        return [each for each in self.counts if each.step > step]
 
 
 @dataclass(slots=True)
@@ -151,29 +172,57 @@ class Activity:
             return list(reversed(self._tables))
 
     def of(self, uri: str) -> dict[str, Any]:
-        """Returns what was reported of a table: `last` (None: nothing), and its outcomes per second."""
-        with self._changed:
-            table = self._tables.get(uri)
-            if table is None:
-                return {"last": None, "rate": 0.0, "version": 0}
-            oldest = int(self._now()) // STEP_S - _RATE_STEPS
-            recent = sum(count for step, count in table.counts if step > oldest)
-            rate = recent / (STEP_S * _RATE_STEPS)
-            return {"last": table.last, "rate": rate, "version": table.version}
+        """Returns what was reported of a table.
 
-    def series(self) -> dict[str, Any]:
-        """Returns the plots' columns: a value for each step of the last hour, None if none is known."""
+        `last` and `refusal`: the last outcome and the last refusal, None for none. `rate` and `rows_rate`:
+        outcomes and added rows per second in the last minute. `refused`: how many were refused in the last
+        `REFUSED_S`.
+        """
         with self._changed:
-            end = int(self._now()) // STEP_S
-            numbers = range(end - STEPS + 1, end + 1)
-            steps = [self._steps.get(number) or _Step() for number in numbers]
-            ranked = [sorted(step.reported or step.seconds) for step in steps]
+            table = self._tables.get(uri) or LastOutcomes()
+            now = int(self._now()) // STEP_S
+            recent, seconds = table.since(now - _RATE_STEPS), STEP_S * _RATE_STEPS
             return {
-                "step_seconds": STEP_S,
-                "time": [number * STEP_S for number in numbers],
-                **{kind: [step.counts[kind] / STEP_S for step in steps] for kind in KINDS},
-                "rows": [step.rows / STEP_S for step in steps],
-                "lag": [step.lag for step in steps],
+                "last": table.last,
+                "refusal": table.refusal,
+                "refused": sum(each.refused for each in table.since(now - _RECENT_STEPS)),
+                "rate": sum(each.outcomes for each in recent) / seconds,
+                "rows_rate": sum(each.rows for each in recent) / seconds,
+                "version": table.version,
+            }
+
+    def series(self, minutes: int = 60) -> dict[str, Any]:
+        """Returns the plots' columns for the last `minutes`: a value for each point, None if unknown."""
+        with self._changed:
+            steps = min(max(minutes, 1) * 60 // STEP_S, STEPS)
+            width = -(-steps // POINTS)
+            end = int(self._now()) // STEP_S // width
+            numbers = range(end - steps // width + 1, end + 1)
+            points = [
+                [
+                    self._steps[each]
+                    for each in range(number * width, (number + 1) * width)
+                    if each in self._steps
+                ]
+                for number in numbers
+            ]
+            seconds = STEP_S * width
+            ranked = [
+                sorted(sample for step in point for sample in step.reported or step.seconds)
+                for point in points
+            ]
+            return {
+                "step_seconds": seconds,
+                "time": [number * seconds for number in numbers],
+                **{
+                    kind: [sum(step.counts[kind] for step in point) / seconds for point in points]
+                    for kind in KINDS
+                },
+                "rows": [sum(step.rows for step in point) / seconds for point in points],
+                "lag": [
+                    max((step.lag for step in point if step.lag is not None), default=None)
+                    for point in points
+                ],
                 "seconds_median": [_at_share(samples, 0.5) for samples in ranked],
                 "seconds_95": [_at_share(samples, 0.95) for samples in ranked],
             }
@@ -193,13 +242,17 @@ class Activity:
             table.version = outcome.result.version
         table.last = plain_outcome(outcome, at)
         number = int(at) // STEP_S
-        if table.counts and table.counts[-1][0] == number:
-            table.counts[-1] = number, table.counts[-1][1] + 1
-        else:
-            table.counts.append((number, 1))
+        if not table.counts or table.counts[-1].step != number:
+            table.counts.append(_Counts(number))
+        counts = table.counts[-1]
+        counts.outcomes += 1
+        counts.rows += rows
+        if kind in REFUSALS:
+            counts.refused += 1
+            table.refusal = table.last
 
     def _step(self, at: float) -> _Step | None:
-        """Returns the step of this time, None if it is older than an hour or in the future."""
+        """Returns the step of this time, None if it is older than is kept, or in the future."""
         number, newest = int(at) // STEP_S, int(self._now()) // STEP_S
         if not newest - STEPS < number <= newest:
             return None

@@ -45,13 +45,17 @@ PORT: Final = 8081
     "Set it by the environment, because every user of the machine can see flags. Then it is not printed.  "
     "[env: LAKEFOLD_CONSOLE_TOKEN]",
 )
+@click.option("--rows", "shows_rows", is_flag=True, help="Let the page show rows of tables, 20 of a version.")
 @json_option
-def command(settings: Settings, host: str, port: int, token: str | None, *, as_json: bool) -> None:
+def command(
+    settings: Settings, host: str, port: int, token: str | None, *, shows_rows: bool, as_json: bool
+) -> None:
     """Serve a web page that shows the tables, the log and the committers. It changes nothing.
 
-    The page has the tables below the roots with their rate, fragments and consumers, the history of each, the
-    outcome of a proposal and its reason, the dead letters, the partitions of the log and their lag, and plots
-    of the last hour. It is updated as outcomes are reported. The state of a committer, and which tables are
+    The page has the tables below the roots with their health, rate, size and consumers, the history of each,
+    what a version changed, the outcome of a proposal and its reason, the dead letters, the partitions of the
+    log and their lag, and plots of the last hours. Where something is wrong it names the command that helps.
+    It is updated as outcomes are reported. The state of a committer, and which tables are
     parked, is requested at --http-host and --http-port.
 
     It is served to this machine only, unless --host says otherwise; then set a token. It runs until SIGTERM
@@ -66,7 +70,7 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
     # A wrong setting of the brokers or topics is an error before the page is served.
     settings.kafka_config()
     settings.topics()
-    with ConsoleSite(settings, host, token) as site:
+    with ConsoleSite(settings, host, token, shows_rows=shows_rows) as site:
         try:
             server = WebServer(host, port, site.respond, "console")
         except OSError as error:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import bisect
 import shlex
+from collections import Counter
 from functools import wraps
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 from lakefold.proposals.explain import brokers_of, explanation_document
 from lakefold.proposals.explain_proposal import explain
 from lakefold.proposals.redrive import plain_letter
+from lakefold.reading.diff import diff_document
 from lakefold.reading.refs import refs_document
 from lakefold.web.evidence import evidence_document
 from lakefold.web.tables import consumers_of, is_small, policy_in
@@ -18,11 +20,13 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.failures import MissingTopicError
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.dead_letters import read_dead_letters
-from lakefold_reader.as_json import iso, plain_history, plain_kept, plain_table
+from lakefold_reader.as_json import iso, plain_history, plain_kept, plain_rows, plain_table
 from lakefold_reader.consumers.expire_versions import plan
 from lakefold_reader.consumers.kept_versions import kept_versions
+from lakefold_reader.diff.diff import diff_of
 from lakefold_reader.formats import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
+from lakefold_reader.snapshot.history_filter import HistoryFilter
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.listing import newest_of, numbers_of
@@ -45,10 +49,14 @@ MOST_VERSIONS: Final = 200
 """The most versions of a page of the history."""
 MOST_LETTERS: Final = 200
 """The most dead letters that are shown of a partition, the newest."""
+MOST_REASONS: Final = 10
+"""The most reasons of dead letters that are counted."""
 MOST_APPS: Final = 200
 """The most apps whose batches are shown."""
 SEARCHED: Final = 1_000
-"""How many of the newest versions are searched for a proposal."""
+"""How many versions are searched for a proposal, or for versions of an app or operation."""
+MOST_ROWS: Final = 20
+"""How many rows of a version are shown."""
 MOST_ADDED_UP: Final = 2_000
 """If a table has more versions, its old versions are not added up."""
 TIMEOUT_S: Final = 10.0
@@ -157,13 +165,44 @@ def kept_document(source: Source) -> Document:
 
 
 @_of_table
-def versions_document(source: Source, *, branch: str, last: int | None, most: int) -> Document:
-    """Returns at most `most` versions from `last` on down, newest first, as `lakefold log` prints them."""
+def versions_document(
+    source: Source, *, branch: str, last: int | None, most: int, app: str = "", operation: str = ""
+) -> Document:
+    """Returns at most `most` versions from `last` on down, newest first, as `lakefold log` prints them.
+
+    `app`, `operation`: only those with batches of this app, or of this operation, of `SEARCHED` versions.
+    `older`: the `last` of the next page, None if no older version is left.
+    """
     chosen = branched(source, branch) if branch else source
-    rows = history_page(chosen, last, min(most, MOST_VERSIONS))
-    versions = [plain_history(row) for row in rows]
-    older = rows[-1].version - 1 if len(rows) == min(most, MOST_VERSIONS) else None
-    return {"versions": versions, "older": older}
+    most, narrows = min(most, MOST_VERSIONS), bool(app or operation)
+    looked_at = SEARCHED if narrows else most
+    rows = list(history_page(chosen, last, looked_at))
+    wanted = list(HistoryFilter(app or None, operation or None).chosen(chosen, rows)) if narrows else rows
+    last_shown = wanted[most - 1 : most] if len(wanted) > most else rows[-1:]
+    is_whole = len(rows) < looked_at and len(wanted) <= most
+    versions = [plain_history(row) for row in wanted[:most]]
+    return {"versions": versions, "older": None if is_whole else last_shown[0].version - 1}
+
+
+@_of_table
+def version_document(source: Source, *, branch: str, version: int, with_rows: bool) -> Document:
+    """Returns one version, and how it differs from the one before.
+
+    `diff` is None if that one is gone; `note` says so then. `rows`: the first `MOST_ROWS` that differ, if
+    they are asked for. Raises `InvalidError` if there is no such version.
+    """
+    chosen = branched(source, branch) if branch else source
+    row = next(iter(history_page(chosen, version, 1)), None)
+    if row is None or row.version != version:
+        raise InvalidError(f"there is no version {version}", where=chosen.uri, hint="it may be cleaned up")
+    document: Document = {"version": plain_history(row), "diff": None, "rows": None, "note": ""}
+    try:
+        difference = diff_of(chosen, version - 1, version, rows=False)
+        rows = (each for batch in difference.to_reader() for each in plain_rows(batch)) if with_rows else ()
+        shown = list(islice(rows, MOST_ROWS)) if with_rows else None
+    except VersionExpiredError as error:
+        return {**document, "note": f"What it changed is not known: {error.message}."}
+    return {**document, "diff": diff_document(difference), "rows": shown}
 
 
 @_of_table
@@ -267,7 +306,7 @@ def dead_letters_document(settings: Settings, most: int) -> Document:
             read_to[description.log_id(partition)] = first
         letters = list(read_dead_letters(config, topic, timeout_s=TIMEOUT_S, read_to=read_to))
     except MissingTopicError:
-        return {"letters": [], "left_out": 0}
+        return {"letters": [], "left_out": 0, "reasons": {}}
     letters.sort(key=lambda letter: letter.time_us, reverse=True)
     plain = []
     for letter in letters:
@@ -276,4 +315,5 @@ def dead_letters_document(settings: Settings, most: int) -> Document:
         # The same proposal meets the same version again, so only its writer can build one that fits.
         command = "" if letter.obstacle or letter.conflicts_with else shlex.join(words)
         plain.append({**plain_letter(letter), "command": command})
-    return {"letters": plain, "left_out": left_out}
+    reasons = Counter(letter["reason"] for letter in plain)
+    return {"letters": plain, "left_out": left_out, "reasons": dict(reasons.most_common(MOST_REASONS))}

@@ -28,8 +28,10 @@ from lakefold.web.documents import (
     proposal_document,
     schemas_document,
     table_document,
+    version_document,
     versions_document,
 )
+from lakefold.web.health import health_of
 from lakefold.web.loopback import is_loopback
 from lakefold.web.tables import TableCatalog
 from lakefold_committer.observability.web_server import NOT_FOUND, WebRequest, WebResponse
@@ -79,11 +81,12 @@ class ConsoleSite(Closing):
     """Answers the requests for the page. `host`: the address that the port is bound to.
 
     `token`: what a client has to know. If it is empty, other machines can read the page, and that is logged.
-    The site's threads read the log until it is closed.
+    `shows_rows`: whether rows of tables may be shown. The site's threads read the log until it is closed.
     """
 
-    def __init__(self, settings: Settings, host: str, token: str = "") -> None:
+    def __init__(self, settings: Settings, host: str, token: str = "", *, shows_rows: bool = False) -> None:
         self._settings = settings
+        self._shows_rows = shows_rows
         self._token = token
         self._local = is_loopback(host)
         if not token and not self._local:
@@ -97,10 +100,11 @@ class ConsoleSite(Closing):
         self._assets = {name: (folder / name).read_bytes() for name in ASSETS}
         self._documents: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
             "/api/overview": lambda _: self._overview(),
-            "/api/activity": lambda _: self._activity.series(),
+            "/api/activity": lambda query: self._activity.series(_whole(query, "minutes", 60)),
             "/api/tables": self._tables,
             "/api/table": self._table,
             "/api/versions": self._versions,
+            "/api/version": self._version,
             "/api/fragments": lambda query: fragments_document(self._uri(query), self._options),
             "/api/kept": lambda query: kept_document(self._uri(query), self._options),
             "/api/schemas": self._schemas,
@@ -166,6 +170,7 @@ class ConsoleSite(Closing):
 
         return {
             "release": __version__,
+            "shows_rows": self._shows_rows,
             "roots": list(self._settings.printable_roots()),
             "tables": self._catalog.count,
             "tables_problem": self._catalog.problem,
@@ -183,6 +188,7 @@ class ConsoleSite(Closing):
             row["parked"] = self._cluster.parked_of(row["table"])
             row["partition_lag"] = self._cluster.lag_of(row.get("position"))
             row["waiting"] = self._cluster.waiting_of(row["table"], row.get("position"))
+            row["health"] = health_of(row)
         return page
 
     def _table(self, query: Mapping[str, str]) -> dict[str, Any]:
@@ -198,9 +204,25 @@ class ConsoleSite(Closing):
         }
 
     def _versions(self, query: Mapping[str, str]) -> dict[str, Any]:
-        last = _last(query)
-        most, branch = _whole(query, "most", 25), query.get("branch", "")
-        return versions_document(self._uri(query), self._options, branch=branch, last=last, most=most)
+        return versions_document(
+            self._uri(query),
+            self._options,
+            branch=query.get("branch", ""),
+            last=_last(query),
+            most=_whole(query, "most", 25),
+            app=query.get("app", ""),
+            operation=query.get("operation", ""),
+        )
+
+    def _version(self, query: Mapping[str, str]) -> dict[str, Any]:
+        with_rows = query.get("rows", "") == "1"
+        if with_rows and not self._shows_rows:
+            hint = "start it with `lakefold console --rows`"
+            raise InvalidError("this console shows no rows", where="rows", hint=hint)
+        version, branch = _whole(query, "version", 0), query.get("branch", "")
+        return version_document(
+            self._uri(query), self._options, branch=branch, version=version, with_rows=with_rows
+        )
 
     def _schemas(self, query: Mapping[str, str]) -> dict[str, Any]:
         most, last = max(1, _whole(query, "most", 20, MOST_VERSIONS)), _last(query)

@@ -199,13 +199,15 @@ def summary_of(source: Source, version: int) -> dict[str, Any]:
     table = table_of(source, version, is_checked=True)
     row = next(iter(history_page(source, version, 1)), None)
     position = None if table.marks is None else table.marks.position
+    small, size = small_fragments(table)
     return {
         "format": table.format,
         "version": version,
         "timestamp": iso(table.timestamp),
         "rows": table.count_rows(),
         "fragments": table.fragment_count,
-        "small_fragments": small_fragments(table),
+        "small_fragments": small,
+        "bytes": size,
         "position": None if position is None else plain_position(position),
         "operation": "" if row is None else row.operation,
         "own": row is not None and row.own,
@@ -213,15 +215,17 @@ def summary_of(source: Source, version: int) -> dict[str, Any]:
     }
 
 
-def small_fragments(table: Table) -> int | None:
-    """Returns how many fragments have fewer rows and bytes than the table's policy aims at.
+def small_fragments(table: Table) -> tuple[int | None, int | None]:
+    """Returns how many fragments have fewer rows and bytes than the table's policy aims at, and all bytes.
 
-    Returns None if they are too many to be counted for a list.
+    Returns None if they are too many to be counted for a list; of bytes also if a fragment's aren't known.
     """
     if table.fragment_count > MAX_COUNTED:
-        return None
-    policy = policy_in(table.config)
-    return sum(is_small(size, policy) for size in table.fragment_sizes())
+        return None, None
+    policy, sizes = policy_in(table.config), list(table.fragment_sizes())
+    size_in_bytes = [size.bytes for size in sizes if size.bytes is not None]
+    is_known = len(size_in_bytes) == len(sizes)
+    return sum(is_small(size, policy) for size in sizes), sum(size_in_bytes) if is_known else None
 
 
 def is_small(size: FragmentSize, policy: MaintenancePolicy) -> bool:

@@ -64,6 +64,11 @@ CONTRAST = f"{LEAST_CONTRAST}('h1, a, .label, .faint, p, .kind', 'color', 'body'
 PLOT = "document.querySelector('.plot canvas')?.toDataURL()"
 FITS = """((plots) => plots.length === 4 && [...plots, document.documentElement].every(
   (each) => each.scrollWidth <= each.clientWidth))([...document.querySelectorAll(".plot")])"""
+BESIDE = """[...document.querySelectorAll('.scroll tbody td')].every((cell) => {
+  const { left, width } = cell.getBoundingClientRect();
+  return cell.firstChild.getBoundingClientRect().left >= left + width / 3;
+})"""
+"""Whether on a phone each value is beside the title of its column, also if it takes several lines."""
 STACKED = """((boxes) => boxes.length > 0 && boxes.every((each) => each.scrollWidth <= each.clientWidth) &&
   [...document.querySelectorAll(".scroll td")].every((cell) => cell.dataset.title.length > 0 &&
     getComputedStyle(cell, "::before").content.includes(cell.dataset.title) &&
@@ -157,12 +162,18 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
         browser.wait_for(HOSTILE)
         proposer.send_wait(append(uri, rows([1, 2, 3]), 1, "app", 5))
         refused = proposer.send_wait(creation(uri))
-    browser.wait_for("rejected")
+    browser.wait_for("1 refused in the last 10 minutes")
     browser.value("document.querySelector('main td a').click()")
     browser.wait_for("fragments by live rows")
     until(lambda: "1 to 9" in browser.text(), "the fragments", seconds=120)
     browser.wait_for("app:5")
     keep(browser, "table")
+    browser.value(
+        "[...document.querySelectorAll('main td a')].find((each) => each.textContent === '2').click()"
+    )
+    browser.wait_for("data files added")
+    browser.wait_for("the version before")
+    keep(browser, "version")
     browser.open(f"{address}#/proposal?uri={quote(uri, safe='')}&proposal={refused.offset}")
     browser.wait_for("lakefold explain")
     browser.wait_for("version 2")
@@ -341,6 +352,7 @@ def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
     browser.call("Emulation.setDeviceMetricsOverride", **size)
     until(lambda: browser.value(FITS), "narrow plots", seconds=120)
     until(lambda: browser.value(STACKED), "narrow tables", seconds=120)
+    assert browser.value(BESIDE)
     keep(browser, "narrow")
     browser.call("Emulation.clearDeviceMetricsOverride")
     # The first key leads past the navigation, and stays on the page that is shown.

@@ -13,6 +13,9 @@ assert.deepEqual([0.0123, 0.9999, 1.5, 75, 600, 86400, 864000, null].map(format.
 assert.equal(format.ago(1000, 1500), "now");
 assert.equal(format.ago(1000, 6000), "5 s ago");
 assert.equal(format.ago(9000, 1000), "now");
+const noon = Date.parse("2026-05-01T12:00:00.123Z");
+assert.equal(format.clock(noon, noon + 1000), "12:00:00Z");
+assert.equal(format.clock(noon, noon + 86400000), "2026-05-01 12:00:00Z");
 assert.deepEqual([5, 10000, 1500000].map(format.short), ["5", "10k", "1.5M"]);
 
 const uri = "file:///lake/<b>a b&c=d?e#f%20</b>";

@@ -54,6 +54,7 @@ const made = {
   plots: [plots],
   table: views.tableHead(given.table),
   versions: [views.versions(given.versions, given.table.table, "")],
+  version: views.version(given.version, given.table.table, ""),
   fragments: views.fragments(given.fragments),
   graph: [views.graph(given.table, given.table.table)],
   consumers: [views.consumers(given.table)],

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lakefold.web import activity as module
-from lakefold.web.activity import MAX_TEXT, STEPS, Activity
+from lakefold.web.activity import MAX_TEXT, Activity
 from lakefold_log.read.outcome_feed import ReportedOutcome
 from lakefold_table.entry import Committed, Conflict, Invalid, Outcome, Rejected
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
-    import pytest
-
     from lakefold_table.entry import Result
 
 NOW = 1_700_000_000.0
@@ -43,14 +43,27 @@ def test_outcomes_become_rates_and_a_last_outcome() -> None:
     }
     series = activity.series()
     assert (series["committed"][-1], series["rejected"][-1], series["rows"][-1]) == (0.6, 0.1, 6.0)
-    assert len(series["time"]) == STEPS
+    assert len(series["time"]) == 360
+    assert (shown["rows_rate"], shown["refused"], shown["refusal"]) == (1.0, 1, shown["last"])
 
 
-def test_what_is_older_than_an_hour_or_in_the_future_is_in_no_plot() -> None:
+def test_the_plots_of_some_minutes_have_at_most_as_many_points_as_those_of_an_hour() -> None:
     activity = Activity(lambda: NOW)
-    activity.add([reported("a", Committed(1), seconds) for seconds in (4000, -4000)])
-    activity.add_seconds(1.0, NOW - 4000)
-    series = activity.series()
+    activity.add([reported("a", Committed(1, rows_added=60), seconds) for seconds in (0, 900, 3000, 20_000)])
+    for minutes, points, rows in ((15, 90, 60), (60, 360, 180), (360, 360, 240), (10**9, 360, 240)):
+        series = activity.series(minutes)
+        assert len(series["time"]) == points
+        assert sum(series["rows"]) * series["step_seconds"] == pytest.approx(rows), minutes
+    assert activity.of("a")["refused"] == 0
+    activity.add([reported("a", Invalid("no"), seconds) for seconds in (3000, 700, 590, 0)])
+    assert activity.of("a")["refused"] == 2
+
+
+def test_what_is_older_than_is_kept_or_in_the_future_is_in_no_plot() -> None:
+    activity = Activity(lambda: NOW)
+    activity.add([reported("a", Committed(1), seconds) for seconds in (22_000, -4000)])
+    activity.add_seconds(1.0, NOW - 22_000)
+    series = activity.series(10**6)
     assert not any(series["committed"])
     assert not any(series["seconds_median"])
     # It is the table's last outcome all the same, without a rate.

@@ -134,6 +134,17 @@ def test_pages_of_versions_are_what_log_prints(
     assert pages > 1
 
 
+def test_versions_are_found_by_app_and_operation(lance: str) -> None:
+    """A page continues below the last version that was looked at, or that is shown."""
+    every = versions_document(lance, OPTIONS, branch="", last=None, most=9)["versions"]
+    appends = [each["version"] for each in every if each["operation"] == "append"]
+    first = versions_document(lance, OPTIONS, branch="", last=None, most=2, operation="append")
+    assert [each["version"] for each in first["versions"]] == appends[:2]
+    assert first["older"] == appends[1] - 1
+    none = versions_document(lance, OPTIONS, branch="", last=None, most=9, app="none")
+    assert none == {"versions": [], "older": None}
+
+
 @pytest.mark.parametrize(("kind", "rows"), [("lance", [5] * 5), ("delta", [2])])
 def test_fragments_are_counted_by_their_rows(
     kind: str, rows: list[int], request: pytest.FixtureRequest

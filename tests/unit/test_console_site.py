@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 
 from lakefold import cli
 from lakefold.console.settings import Settings
+from lakefold.web.health import health_of
 from lakefold.web.loopback import is_loopback
 from lakefold.web.site import ASSETS, KEEP_ALIVE_S, ConsoleSite
 from lakefold_committer.observability.web_server import MAX_CONNECTIONS, WebServer
@@ -40,6 +41,7 @@ DOCUMENTS = [
         "tables",
         "table",
         "versions",
+        "version",
         "fragments",
         "kept",
         "schemas",
@@ -54,8 +56,10 @@ ASSET_FOLDER = Path(__file__).parents[2] / "lakefold" / "web" / "assets"
 class Site:
     """A running console, and requests to it."""
 
-    def __init__(self, settings: Settings, token: str = "", host: str = "127.0.0.1") -> None:
-        self._site = ConsoleSite(settings, host, token)
+    def __init__(
+        self, settings: Settings, token: str = "", host: str = "127.0.0.1", *, shows_rows: bool = False
+    ) -> None:
+        self._site = ConsoleSite(settings, host, token, shows_rows=shows_rows)
         self._server = WebServer("127.0.0.1", 0, self._site.respond, "console")
 
     @property
@@ -179,6 +183,21 @@ def test_tables_are_listed_and_hostile_names_are_only_data(site: Site) -> None:
         assert site.json(f"/api/{name}?uri={quote(table['table'])}")
 
 
+def test_rows_of_a_version_are_shown_only_if_the_console_may(site: Site, root: Path) -> None:
+    address = f"/api/version?uri={quote(canonical(root / 'flights'))}&version=2"
+    document = site.json(address)
+    assert (document["version"]["rows_in"], document["diff"]["files_added"]["files"]) == (3, 1)
+    assert document["rows"] is None
+    assert "--rows" in site.json(f"{address}&rows=1", 400)["error"]["hint"]
+    showing = Site(settings_for(root), shows_rows=True)
+    try:
+        shown = showing.json(f"{address}&rows=1")["rows"]
+        assert [(row["_difference"], row["id"]) for row in shown] == [("added", n) for n in (1, 2, 3)]
+    finally:
+        showing.close()
+    assert site.json(address.replace("version=2", "version=9"), 400)["error"]["message"]
+
+
 def test_brokers_that_are_away_are_reported_and_tables_are_shown_all_the_same(site: Site) -> None:
     def known() -> bool:
         return "127.0.0.1:1" in str(site.json("/api/overview")["problem"])
@@ -213,7 +232,7 @@ def test_what_needs_a_package_that_is_not_installed_says_so_as_cleanup_does(
     printed = capsys.readouterr().err
     answers = {}
     for path in DOCUMENTS:
-        status, headers, body = site.get(f"{path}?uri={quote(uri)}&proposal=app:5")
+        status, headers, body = site.get(f"{path}?uri={quote(uri)}&proposal=app:5&version=2")
         assert headers["Content-Type"] == "application/json", path
         answers[path] = status, json.loads(body)
     status, document = answers.pop("/api/kept")
@@ -435,6 +454,14 @@ def check_waiting(made: dict[str, Any]) -> None:
         assert re.search(rf"unknown\s+{label}", made["table"]["text"])
 
 
+def check_health(made: dict[str, Any]) -> None:
+    """The list says what is wrong with a table, and which command helps."""
+    words = " ".join(made["tables"]["text"].split())
+    assert f"bad parked (branch {HOSTILE}): {HOSTILE} : lakefold status" in words
+    assert "3 refused in the last 10 minutes : lakefold explain file:" in words
+    assert f"{HOSTILE} (12)" in made["letters"]["text"]
+
+
 def check_committers(made: dict[str, Any]) -> None:
     """The page says which committer its figures are of, and that it doesn't know the others."""
     address = "127.0.0.1:0"
@@ -480,7 +507,8 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     tables = site.tables()
     for row in tables["tables"]:
         row["parked"] = [parked]
-        row["activity"]["last"] = LAST
+        row["activity"] |= {"last": LAST, "refusal": LAST, "refused": 3}
+        row["health"] = health_of(row)
         assert row["partition_lag"] is row["waiting"] is None
     assert len(tables["tables"]) == 2
     tables["tables"][0] |= {"waiting": 5_678, "partition_lag": 1_234}
@@ -493,8 +521,11 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     letter |= {"branch": "", "operation": HOSTILE, "reason": HOSTILE, "hint": "", "obstacle": HOSTILE}
     letter |= {"position": {"topic": HOSTILE, "partition": 0, "offset": 1}, "command": HOSTILE}
     documents = {
-        name: site.json(f"/api/{name}?uri={quote(uri)}") for name in ("versions", "fragments", "schemas")
+        name: site.json(f"/api/{name}?uri={quote(uri)}&version=2")
+        for name in ("versions", "version", "fragments", "schemas")
     }
+    documents["version"]["diff"]["columns_added"] = [HOSTILE]
+    documents["version"]["rows"] = [{HOSTILE: HOSTILE, "b": None, "c": [1]}]
     documents["schemas"]["changes"] = [
         {"version": 2, "added": {HOSTILE: "int64"}, "removed": {}, "changed": {}, "reordered": False}
     ]
@@ -509,17 +540,32 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         "table": table,
         "activity": site.json("/api/activity"),
     }
-    documents |= {"proposal": refused(uri), "letters": {"letters": [letter], "left_out": 2}}
+    documents |= {
+        "proposal": refused(uri),
+        "letters": {"letters": [letter], "left_out": 2, "reasons": {HOSTILE: 12}},
+    }
     documents["tag"] = tagged(uri)
     made = json.loads(run_node("console_views.mjs", tmp_path, documents))
     drawn = made.pop("drawn")
-    for name in ("tables", "table", "kept", "graph", "consumers", "schema", "proposal", "letters", "log"):
+    for name in (
+        "tables",
+        "table",
+        "kept",
+        "version",
+        "graph",
+        "consumers",
+        "schema",
+        "proposal",
+        "letters",
+        "log",
+    ):
         assert HOSTILE in made[name]["text"], name
     for name, view in made.items():
         assert not {"img", "script", "iframe", "object", "embed", "style"} & set(view["tags"]), name
         assert not {each for each in view["attributes"] if each.startswith("on") or each == "src"}, name
         assert all(each.startswith("#/") for each in view["links"]), name
     check_waiting(made)
+    check_health(made)
     assert all(words in made["overview"]["text"] for words in ("no answer", "about 12,345 or more"))
     check_committers(made)
     assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])

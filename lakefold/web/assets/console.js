@@ -53,13 +53,17 @@ async function tables(parameters, number) {
   const search = make("input", { type: "search", "aria-label": "Search tables by name", placeholder: "Search tables", value: state.search });
   const order = make("select", { "aria-label": "Order" }, make("option", { value: "recent" }, "last outcome first"), make("option", { value: "name" }, "by name"));
   order.value = state.order;
+  const range = make("select", { "aria-label": "Time of the plots" }, [["15", "15 minutes"], ["60", "hour"], ["360", "6 hours"]].map(([value, text]) => make("option", { value }, text)));
+  range.value = "60";
+  range.addEventListener("change", redraw);
   const back = make("button", { type: "button" }, "Previous"), next = make("button", { type: "button" }, "Next");
   const go = (offset) => { location.hash = address("tables", { offset: offset || "", search: search.value, order: order.value === "recent" ? "" : order.value }); };
   search.addEventListener("change", () => go(0));
   order.addEventListener("change", () => go(0));
   back.addEventListener("click", () => go(Math.max(0, state.offset - PAGE)));
   next.addEventListener("click", () => go(state.offset + PAGE));
-  main.replaceChildren(make("h1", {}, "Tables"), figures, make("div", { class: "tools" }, search, order, back, next), list, make("h2", {}, "The last hour"), plots);
+  main.replaceChildren(make("h1", {}, "Tables"), figures, make("div", { class: "tools" }, search, order, back, next), list,
+    make("div", { class: "tools" }, make("label", {}, "Plots of the last ", range)), plots);
 
   let seen = "";
   const refresh = async (changed) => {
@@ -75,7 +79,7 @@ async function tables(parameters, number) {
     next.disabled = state.offset + PAGE >= page.total;
     if (Date.now() - shown.plottedAt > PLOTS_MS && window.uPlot) {
       shown.plottedAt = Date.now();
-      const series = await fetched("activity");
+      const series = await fetched("activity", { minutes: range.value });
       if (shown.number === number) views.plots(series, window.uPlot, plots);
     }
     if (page.tables.some((row) => row.loading)) later(new Set());
@@ -105,13 +109,20 @@ async function table(parameters, number) {
     event.preventDefault();
     location.hash = address("proposal", { uri, branch, proposal: new FormData(lookup).get("proposal") });
   });
-  const parts = [lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), history, make("div", { class: "tools" }, newest, older),
+  const narrowed = { app: parameters.app || "", operation: parameters.operation || "" };
+  const narrow = make("form", { class: "tools" }, ["app", "operation"].map((name) => make("label", {}, `Only ${name}: `,
+    make("input", { name, value: narrowed[name], size: 14 }))), make("button", {}, "Show"));
+  narrow.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = address("table", { uri, branch, ...Object.fromEntries(new FormData(narrow)) });
+  });
+  const parts = [lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), narrow, history, make("div", { class: "tools" }, newest, older),
     make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers,
     make("h2", {}, "Old versions"), make("div", { class: "tools" }, add), kept, make("h2", {}, "Schema"), columns];
   main.replaceChildren(make("h1", {}, uri), busy("reading…"));
   const last = parameters.last;
   newest.disabled = last === undefined;
-  newest.addEventListener("click", () => { location.hash = address("table", { uri, branch }); });
+  newest.addEventListener("click", () => { location.hash = address("table", { uri, branch, ...narrowed }); });
   let listed, seen = "", known = null, schemas = null;
   const more = make("button", { type: "button" }, "Search older versions for changes");
   const showSchema = (current) => {
@@ -140,7 +151,7 @@ async function table(parameters, number) {
     const shownBranch = current.branches.find((each) => each.name === branch);
     const newestOf = branch ? (shownBranch ? shownBranch.version : null) : current.version;
     const from = last === undefined ? newestOf : last;
-    const page = listed === newestOf ? null : await fetched("versions", { uri, branch, ...(from === null ? {} : { last: from }) });
+    const page = listed === newestOf ? null : await fetched("versions", { uri, branch, ...narrowed, ...(from === null ? {} : { last: from }) });
     if (shown.number !== number) return;
     // The figures and the list are shown together, and are of the same version.
     if (!head.isConnected) main.replaceChildren(head, ...parts);
@@ -150,7 +161,7 @@ async function table(parameters, number) {
     if (page) {
       history.replaceChildren(views.versions(page, uri, branch));
       older.disabled = page.older === null || page.older < 0;
-      older.onclick = () => { location.hash = address("table", { uri, branch, last: page.older }); };
+      older.onclick = () => { location.hash = address("table", { uri, branch, ...narrowed, last: page.older }); };
       listed = newestOf;
     }
     if (known !== current.version) {
@@ -171,6 +182,27 @@ function joined(newest, before) {
   if (!before || before.searched_to < newest.searched_from || before.searched_from >= newest.searched_from) return newest;
   const older = before.changes.filter((change) => change.version <= newest.searched_from);
   return { ...before, searched_to: newest.searched_to, changes: [...newest.changes, ...older] };
+}
+
+async function version(parameters, number) {
+  const { uri = "", branch = "" } = parameters, at = Number(parameters.version);
+  title(`Version ${at} of ${uri}`);
+  const body = make("div", {}, busy("reading…")), show = make("button", { type: "button", hidden: true }, "Show rows");
+  const step = (by, text) => views.link(text, "version", { uri, branch, version: Math.max(0, at + by) });
+  main.replaceChildren(make("h1", {}, `Version ${at}`), make("p", {}, "of ", views.link(uri, "table", { uri, branch })),
+    make("p", { class: "tools" }, step(-1, "the version before"), step(1, "the next version")), body, show);
+  let rows = 0, isKnown = false;
+  const refresh = async () => {
+    if (isKnown) return;
+    const document_ = await fetched("version", { uri, branch, version: at, ...(rows ? { rows } : {}) });
+    const { shows_rows: showsRows } = await fetched("overview");
+    if (shown.number !== number) return;
+    isKnown = true;
+    body.replaceChildren(...views.version(document_, uri, branch));
+    show.hidden = !showsRows || rows || !document_.diff;
+  };
+  show.addEventListener("click", () => { rows = 1; isKnown = false; later(new Set()); });
+  return { refresh, uri };
 }
 
 async function proposal(parameters, number) {
@@ -214,7 +246,7 @@ async function log(_, number) {
   return { refresh, uri: null };
 }
 
-const VIEWS = { tables, table, proposal, "dead-letters": letters, log };
+const VIEWS = { tables, table, version, proposal, "dead-letters": letters, log };
 
 /** Shows the view of the address. */
 async function show() {
@@ -222,7 +254,7 @@ async function show() {
   const number = shown.number + 1;
   shown = { number, refresh: null, uri: null, follows: false, plottedAt: 0 };
   for (const each of document.querySelectorAll("nav a")) {
-    if (route(each.hash).name === (name === "table" || name === "proposal" ? "tables" : name)) each.setAttribute("aria-current", "page");
+    if (route(each.hash).name === (["table", "version", "proposal"].includes(name) ? "tables" : name)) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
   const view = VIEWS[name];

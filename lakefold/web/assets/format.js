@@ -40,6 +40,12 @@ export function ago(then, now) {
   return passed < 1 ? "now" : `${passed < 120 ? `${Math.round(passed)} s` : seconds(passed)} ago`;
 }
 
+/** Returns the time of the day in UTC, with the date if it isn't that of `now`. Both are in milliseconds since 1970. */
+export function clock(then, now) {
+  const text = new Date(then).toISOString(), day = text.slice(0, 10);
+  return `${day === new Date(now).toISOString().slice(0, 10) ? "" : `${day} `}${text.slice(11, 19)}Z`;
+}
+
 /** Returns the milliseconds since 1970 of a time in ISO 8601, which may have microseconds. */
 export function millis(iso) {
   return Date.parse(iso);

@@ -33,7 +33,7 @@ export function grid(caption, columns, rows, rowClass = () => "") {
   const kindOf = (kind) => (kind === true ? "number" : kind ? `text ${kind}` : "text");
   const head = make("tr", {}, columns.map(([title, , kind]) => make("th", { scope: "col", class: kindOf(kind) }, title)));
   const body = rows.map((row) => make("tr", { class: rowClass(row) || null }, columns.map(([title, cell, kind]) =>
-    make("td", { class: kindOf(kind), "data-title": title }, cell(row)))));
+    make("td", { class: kindOf(kind), "data-title": title }, make("div", {}, cell(row))))));
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, body)));
 }
@@ -44,11 +44,18 @@ export function cards(figures) {
     make("li", {}, make("span", { class: `value ${kind || ""}` }, value), make("span", { class: "label" }, label))));
 }
 
-/** Returns when something was, in full in its title. */
+/** Returns when something was: the time of the day, with the date if that is not today's, and how long ago. */
 export function time(milliseconds) {
   if (!Number.isFinite(milliseconds)) return "–";
-  const moment = new Date(milliseconds);
-  return make("time", { datetime: moment.toISOString(), title: moment.toISOString() }, format.ago(milliseconds, Date.now()));
+  const moment = new Date(milliseconds), now = Date.now();
+  return make("time", { datetime: moment.toISOString(), title: moment.toISOString() },
+    `${format.clock(milliseconds, now)} (${format.ago(milliseconds, now)})`);
+}
+
+/** Returns the health of a table: its state, and what is wrong with the command that helps. */
+export function health({ state, findings }) {
+  return make("div", {}, make("span", { class: `kind health-${state}` }, state === "loading" ? "loading…" : state),
+    findings.map((each) => make("div", {}, each.text, ": ", make("code", {}, words(each.command)))));
 }
 
 /** Returns an outcome as a short text with its reason. */
@@ -144,22 +151,23 @@ export function tableList(page, fresh) {
     return make("p", { class: "faint" }, page.problem || "No table is known below the roots yet. It appears here with its first version.");
   }
   return grid(`${count(page.total)} tables`, [
-    ["table", (row) => make("div", {}, link(row.name, "table", { uri: row.table }),
-      row.error ? make("div", { class: "rejected" }, row.error) : null, parked(row.parked)), "medium"],
+    ["table", (row) => link(row.name, "table", { uri: row.table }), "medium"],
+    ["health", (row) => health(row.health), "wide"],
+    ["rows/s", (row) => rate(row.activity.rows_rate), true],
+    ["size", (row) => bytes(row.bytes), true],
+    ["last change", (row) => time(format.millis(row.timestamp))],
     ["format", (row) => row.format || "–"],
     ["version", (row) => count(row.version), true],
     ["rows", (row) => count(row.rows), true],
-    ["fragments", (row) => count(row.fragments), true],
-    ["small", (row) => count(row.small_fragments), true],
+    ["fragments (small)", (row) => `${count(row.fragments)} (${count(row.small_fragments)})`, true],
     ["waiting (partition)", (row) => (row.loading ? "–" : `${waiting(row.waiting)} (${waiting(row.partition_lag)})`), true],
-    ["outcomes/s", (row) => rate(row.activity.rate), true],
     ["commit latency", (row) => seconds(row.seconds_to_visible), true],
     ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table)), "medium"],
     ["consumers", (row) => (row.consumers && row.consumers.length ? make("div", {}, readers(row.consumers)) : "–"), "medium"],
   ], page.tables, (row) => (fresh.has(row.table) ? "new" : ""));
 }
 
-/** Draws the plots of the last hour, as wide as the element has room for them. `uPlot` is the charting library. */
+/** Draws the plots, as wide as the element has room for them. `uPlot` is the charting library. */
 export function plots(series, uPlot, element) {
   const ink = getComputedStyle(document.documentElement);
   const colour = (name) => ink.getPropertyValue(name).trim();
@@ -171,8 +179,8 @@ export function plots(series, uPlot, element) {
       axes: [{ ...axis, size: 30, values: hours }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : unit(tick))) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, low || 0) * 1.1 || 1] } },
       series: [{}, ...lines.map(([label, values, name]) => ({
-        label, stroke: colour(name), width: 1.5, spanGaps: true,
-        // A value with nothing known beside it would not be seen as a line.
+        label, stroke: colour(name), width: 1.5,
+        // A value with nothing known beside it would not be seen, as no line crosses a gap.
         points: { show: values.includes(null), size: 4 },
       }))],
     };
@@ -185,7 +193,7 @@ export function plots(series, uPlot, element) {
     ["commit latency in seconds (samples)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
     ["entries without an outcome (lag)", [["lag", series.lag, "--link"]], (value) => format.short(value)],
   ].map(([title, lines, unit]) => {
-    const root = make("figure", { class: "plot", role: "img", "aria-label": `${title}, last hour` }, make("figcaption", {}, title));
+    const root = make("figure", { class: "plot", role: "img", "aria-label": title }, make("figcaption", {}, title));
     return [root, lines, unit];
   });
   element.replaceChildren(...drawn.map(([root]) => root));
@@ -233,7 +241,7 @@ export function versions(page, uri, branch) {
   const log = (version) => (version.positions ? make("a", { href: address("proposal", {
     uri, branch, proposal: `${version.positions.topic}/${version.positions.partition}@${version.positions.last_offset}` }) }, format.positions(version)) : "–");
   return grid("versions, newest first", [
-    ["version", (version) => count(version.version), true],
+    ["version", (version) => link(count(version.version), "version", { uri, branch, version: version.version }), true],
     ["time", (version) => time(format.millis(version.timestamp))],
     ["operation", (version) => format.operation(version)],
     ["batches", app],
@@ -245,6 +253,23 @@ export function versions(page, uri, branch) {
     ["files", (version) => format.change(version.files_in, version.files_out), true],
     ["commit latency", (version) => seconds(version.seconds_to_visible), true],
   ], page.versions);
+}
+
+/** Returns one version: who made it, what differs from the one before, and rows if they are asked for. */
+export function version(document, uri, branch) {
+  const { diff, rows, note } = document;
+  const files = (total) => `${count(total.files)} (${bytes(total.bytes)})`;
+  const columns = diff && [...diff.columns_added.map((name) => `+ ${name}`), ...diff.columns_dropped.map((name) => `- ${name}`),
+    ...diff.columns_changed.map((each) => `${each.before}: ${each.type_before} became ${each.name}: ${each.type}`)].join(", ");
+  const names = rows && rows.length ? Object.keys(rows[0]) : [];
+  return [
+    versions({ versions: [document.version] }, uri, branch),
+    diff ? cards([["rows", format.change(document.version.rows_in, document.version.rows_out)],
+      ["data files added", files(diff.files_added)], ["data files removed", files(diff.files_removed)],
+      ["columns", columns || "the same"]]) : make("p", { class: "faint" }, note),
+    rows ? grid(rows.length ? "the first rows that differ" : "no row differs",
+      names.map((name) => [name, (row) => (row[name] === null ? "null" : typeof row[name] === "object" ? JSON.stringify(row[name]) : String(row[name]))]), rows) : null,
+  ].filter(Boolean);
 }
 
 /** Returns tags and branches as a graph: a line for each branch, from the version that it began with. */
@@ -453,6 +478,7 @@ function chips(ids) {
 export function letters(page) {
   if (!page.letters.length) return make("p", {}, "No proposal was refused, as far as the topic of dead letters shows.");
   return make("div", {}, page.left_out ? make("p", { class: "faint" }, `${count(page.left_out)} older ones are not shown; lakefold redrive lists all.`) : null,
+    make("p", {}, Object.entries(page.reasons).map(([reason, number]) => make("span", { class: "chip" }, `${shortened(reason, 80)} (${count(number)})`))),
     grid("refused proposals, the newest first", [
       ["time", (letter) => time(format.millis(letter.time))],
       ["table", (letter) => (letter.table ? link(parts(letter.table), "table", { uri: letter.table }) : "–"), "medium"],
