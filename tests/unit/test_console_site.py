@@ -491,6 +491,24 @@ def check_committers(made: dict[str, Any]) -> None:
     assert f"{HOSTILE} at 10.0.0.7" in log
 
 
+def versions_and_letters(site: Site, uri: str) -> dict[str, Any]:
+    """What the page gets of a table's versions and of a dead letter, with hostile texts."""
+    letter = {"time": "2026-01-01T00:00:00Z", "table": HOSTILE, "app_id": HOSTILE, "batch_id": 1, "uuid": ""}
+    letter |= {"branch": "", "operation": HOSTILE, "reason": HOSTILE, "hint": "", "obstacle": HOSTILE}
+    letter |= {"position": {"topic": HOSTILE, "partition": 0, "offset": 1}, "command": HOSTILE}
+    documents = {
+        name: site.json(f"/api/{name}?uri={quote(uri)}&version=2")
+        for name in ("versions", "version", "fragments", "schemas")
+    }
+    documents["version"]["diff"]["columns_added"] = [HOSTILE]
+    documents["version"]["rows"] = [{HOSTILE: HOSTILE, "b": None, "c": [1]}]
+    documents["schemas"]["changes"] = [
+        {"version": 2, "added": {HOSTILE: "int64"}, "removed": {}, "changed": {}, "reordered": False}
+    ]
+    documents["letters"] = {"letters": [letter], "left_out": 2, "reasons": {HOSTILE: 12}}
+    return documents
+
+
 @NODE
 def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     site: Site, root: Path, tmp_path: Path
@@ -517,18 +535,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     table["branches"] = [{"name": HOSTILE, "version": 2, "parent_branch": "", "parent_version": 1}]
     consumer = {"name": HOSTILE, "branch": "", "cursor": None, "version": 0, "unread_versions": 2}
     table["consumers"] = [consumer | {"updated_at": "2026-01-01T00:00:00Z", "by": HOSTILE}]
-    letter = {"time": "2026-01-01T00:00:00Z", "table": HOSTILE, "app_id": HOSTILE, "batch_id": 1, "uuid": ""}
-    letter |= {"branch": "", "operation": HOSTILE, "reason": HOSTILE, "hint": "", "obstacle": HOSTILE}
-    letter |= {"position": {"topic": HOSTILE, "partition": 0, "offset": 1}, "command": HOSTILE}
-    documents = {
-        name: site.json(f"/api/{name}?uri={quote(uri)}&version=2")
-        for name in ("versions", "version", "fragments", "schemas")
-    }
-    documents["version"]["diff"]["columns_added"] = [HOSTILE]
-    documents["version"]["rows"] = [{HOSTILE: HOSTILE, "b": None, "c": [1]}]
-    documents["schemas"]["changes"] = [
-        {"version": 2, "added": {HOSTILE: "int64"}, "removed": {}, "changed": {}, "reordered": False}
-    ]
+    documents = versions_and_letters(site, uri)
     held = {"reason": "consumers", "names": [HOSTILE], "versions": 3, "files": 4, "bytes": 5_000_000}
     documents |= {
         "kept": {"kept": [held], "note": HOSTILE},
@@ -540,11 +547,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         "table": table,
         "activity": site.json("/api/activity"),
     }
-    documents |= {
-        "proposal": refused(uri),
-        "letters": {"letters": [letter], "left_out": 2, "reasons": {HOSTILE: 12}},
-    }
-    documents["tag"] = tagged(uri)
+    documents |= {"proposal": refused(uri), "tag": tagged(uri)}
     made = json.loads(run_node("console_views.mjs", tmp_path, documents))
     drawn = made.pop("drawn")
     for name in (
