@@ -406,6 +406,8 @@ def refused(uri: str) -> dict[str, Any]:
     }
 
 
+SHOWN = ["tables", "table", "kept", "version", "graph", "consumers", "schema", "proposal", "letters", "log"]
+"""The views that show hostile texts."""
 LAST = {
     "kind": "rejected",
     "message": HOSTILE,
@@ -550,18 +552,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents |= {"proposal": refused(uri), "tag": tagged(uri)}
     made = json.loads(run_node("console_views.mjs", tmp_path, documents))
     drawn = made.pop("drawn")
-    for name in (
-        "tables",
-        "table",
-        "kept",
-        "version",
-        "graph",
-        "consumers",
-        "schema",
-        "proposal",
-        "letters",
-        "log",
-    ):
+    for name in SHOWN:
         assert HOSTILE in made[name]["text"], name
     for name, view in made.items():
         assert not {"img", "script", "iframe", "object", "embed", "style"} & set(view["tags"]), name
