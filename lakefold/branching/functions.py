@@ -154,6 +154,7 @@ def restore(
 
         why = "the load of Tuesday was wrong"
         lakefold.restore("s3://lake/flights.lance", version=7, commit_message=why)
+        lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=8)
         lakefold.restore("s3://lake/flights.lance", version=7, except_=["loader:8"])
 
     The versions after it stay readable. Their batches are remembered, so to put rows back send them under

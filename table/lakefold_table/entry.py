@@ -217,7 +217,13 @@ class Outcome:
 
 
 class RefusedError(InvalidError):
-    """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed."""
+    """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed.
+
+    try:
+        lakefold.tag("s3://lake/flights.lance", "release-3", version=7)
+    except lakefold.RefusedError as error:
+        print(error.outcome)
+    """
 
     exit_code = 3
 

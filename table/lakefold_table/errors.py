@@ -200,11 +200,23 @@ class LocationError(InvalidError):
 
 
 class NotATableError(LocationError):
-    """There is no table at this location: nothing at all, or a folder with other files."""
+    """There is no table at this location: nothing at all, or a folder with other files.
+
+    try:
+        lakefold.open("s3://lake/none")
+    except lakefold.NotATableError as error:
+        print(error.message, error.hint)
+    """
 
 
 class VersionExpiredError(InvalidError):
-    """A requested version is gone. `oldest` is the oldest that exists (0 if none is known)."""
+    """A requested version is gone. `oldest` is the oldest that exists (0 if none is known).
+
+    try:
+        lakefold.open("s3://lake/flights.lance", version=7)
+    except lakefold.VersionExpiredError as error:
+        lakefold.open("s3://lake/flights.lance", version=error.oldest)
+    """
 
     def __init__(self, message: str, *, oldest: int, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)

@@ -36,6 +36,8 @@ _NAME: Final = re.compile(r"[\w-]+")
 class MatchedUpdate:
     """Gives matched rows the batch's values of `columns` (None: of all columns that the batch has).
 
+        lakefold.MatchedUpdate(["country"], "source.version > target.version")
+
     `assignments`: for each of some columns the SQL expression of its new value instead, in which `source.x`
     is column `x` of the batch and `target.x` the old value of column `x`.
     """
@@ -51,21 +53,30 @@ class MatchedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class MatchedDelete:
-    """Deletes matched rows."""
+    """Deletes matched rows.
+
+    lakefold.MatchedDelete("source.deleted")
+    """
 
     condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotMatchedInsert:
-    """Inserts rows of the batch whose key the table does not have. Columns that the batch lacks are null."""
+    """Inserts rows of the batch whose key the table does not have. Columns that the batch lacks are null.
+
+    lakefold.NotMatchedInsert("not source.deleted")
+    """
 
     condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotMatchedBySourceDelete:
-    """Deletes rows of the table whose key the batch does not have."""
+    """Deletes rows of the table whose key the batch does not have.
+
+    lakefold.NotMatchedBySourceDelete("target.country = 'XX'")
+    """
 
     condition: str | None = None
 
@@ -73,6 +84,8 @@ class NotMatchedBySourceDelete:
 @dataclass(frozen=True, slots=True)
 class NotMatchedBySourceUpdate:
     """Changes rows of the table whose key the batch does not have.
+
+        lakefold.NotMatchedBySourceUpdate({"version": "target.version + 1"})
 
     `assignments`: for each column the SQL expression of its new value, in which `target.x` is the old value
     of column `x`.

@@ -54,6 +54,12 @@ class RowConflict:
 class RevertConflictError(InvalidError):
     """Rows of the batches that were to be undone were changed by later entries. Nothing was sent.
 
+        lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=9)
+        try:
+            lakefold.revert("s3://lake/flights.lance", ["loader:9"])
+        except lakefold.RevertConflictError as error:
+            print(error.conflicts)
+
     `conflicts` are all of them.
     """
 

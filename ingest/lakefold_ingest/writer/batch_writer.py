@@ -127,6 +127,10 @@ class BatchWriter:
     def append(self, rows: ArrowStream) -> Future[BatchReport]:
         """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.
 
+            with lakefold.Writer("s3://lake/flights.lance") as writer:
+                future = writer.append(rows)
+                future.add_done_callback(lambda done: print(done.result().version))
+
         Waits while too many bytes have no outcome yet, unless a future's callback calls it, in the thread by
         which outcomes come. The rows of an append are added together or not at all, after those of earlier
         appends of the same thread. The future's `rows_added` is the number of these rows; it raises as

@@ -56,6 +56,9 @@ class BatchFigures:
 class BatchReport:
     """What became of a batch.
 
+        outcome = lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=7)
+        outcome.kind, outcome.version, outcome.rows_added, outcome.attempts
+
     `result`: the outcome, or None if it is not known. `is_sent`: whether a proposal was sent; if not, the
     table had the batch already, or there was nothing to change. `attempts`: how often the envelope was built;
     more than once if the committer refused it and allowed another attempt. `figures`: what it cost, zeros if

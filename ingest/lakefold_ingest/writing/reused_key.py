@@ -24,7 +24,14 @@ ON_REUSED_KEY = OptionName("on_reused_key")
 
 
 class ReusedKeyError(InvalidError):
-    """A batch has the key of another one, which was folded before. Nothing was added or changed."""
+    """A batch has the key of another one, which was folded before. Nothing was added or changed.
+
+    lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=8)
+    try:
+        lakefold.append("s3://lake/flights.lance", rows.slice(1), app_id="loader", batch_id=8)
+    except lakefold.ReusedKeyError as error:
+        print(error.hint)
+    """
 
     exit_code = 3
 

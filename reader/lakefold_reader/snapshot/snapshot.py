@@ -130,6 +130,9 @@ def table_of(source: Source, version: int | None = None, *, is_checked: bool = F
 class Table:
     """A version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
 
+        table = lakefold.open("s3://lake/flights.lance", version=7)
+        table.version, table.timestamp, table.schema, table.fragment_count
+
     DuckDB, Polars, pyarrow and pandas from 3 on take it as it is, as a stream of batches
     (`__arrow_c_stream__`); `to_pandas` is for any pandas.
     """
@@ -240,12 +243,17 @@ class Table:
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
         """Returns the number of rows, or of those for which `filter` (SQL, as pylance takes it) holds.
 
+            lakefold.open("s3://lake/flights.lance").count_rows("dep_delay > 60")
+
         Without a filter the number comes from the manifest, if that records it. Raises as `to_arrow`.
         """
         return self._snapshot.count_rows(filter)
 
     def history(self, from_version: int | None = None, to_version: int | None = None) -> Iterator[HistoryRow]:
         """Yields what each version did, from this one (or `to_version`) down to `from_version`, newest first.
+
+            for row in lakefold.open("s3://lake/flights.lance").history(from_version=7):
+                print(row.version, row.operation, row.apps, row.authors)
 
         Each is read when it is requested. Ends at the oldest version that is left.
         """
@@ -263,6 +271,9 @@ class Table:
         batch_size: int | None = None,
     ) -> pa.RecordBatchReader:
         """Returns the rows as batches of at most `batch_size` rows. The rest is as for `to_arrow`.
+
+            for batch in lakefold.open("s3://lake/flights.lance").to_reader(["id"], batch_size=1_000):
+                print(batch.num_rows)
 
         Nothing is read ahead except what pylance keeps in flight.
         """
@@ -284,6 +295,8 @@ class Table:
     ) -> pa.Table:
         """Returns the rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
 
+            lakefold.open("s3://lake/flights.lance").to_arrow(["id", "carrier"], "dep_delay > 60", limit=10)
+
         A column may be a field of a nested column (`place.city`), or one of `_rowid`, `_rowaddr`,
         `_row_created_at_version` and `_row_last_updated_at_version` (the last two if the table has stable row
         ids), which a filter may use as well. Of these, Delta tables have `_rowid` and `_rowaddr`, and not in
@@ -300,13 +313,20 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
     ) -> Any:  # noqa: ANN401 - pandas is published without types
-        """Returns the rows as a pandas DataFrame. Takes and raises what `to_arrow` does. Needs pandas."""
+        """Returns the rows as a pandas DataFrame. Takes and raises what `to_arrow` does. Needs pandas.
+
+        lakefold.open("s3://lake/flights.lance").to_pandas(["id", "dep_delay"])
+        """
         return self.to_arrow(columns, filter).to_pandas()
 
     def take(
         self, row_ids: object, columns: Sequence[str] | None = None, *, missing: Missing = "raise"
     ) -> pa.Table:
         """Returns the rows with these ids, in that order.
+
+            table = lakefold.open("s3://lake/flights.lance")
+            ids = table.to_arrow(["_rowid"], "dep_delay > 60")["_rowid"]
+            table.take(ids, ["carrier"])
 
         The ids are values of `_rowid` in an Arrow or NumPy array or a list.
 

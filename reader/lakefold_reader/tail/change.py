@@ -70,6 +70,9 @@ class StepLimits:
 class Change:
     """What a version did to the table, as `lakefold.tail` returns it.
 
+        for change in lakefold.tail("s3://lake/flights.lance", start="earliest"):
+            print(change.version, change.operation, change.rows, change.authors)
+
     `version`; `timestamp` in UTC; `position` (the last log position folded into it, None for a version that
     no committer made); `operation` (Lance's name for what made it, such as `append`); `operations` (what the
     entries that share it did); `rows` (how many it inserted, None if that is known only by reading);
@@ -138,6 +141,9 @@ class Change:
     def inserted(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns the rows that this version inserted, in these columns (None: all of the version's schema).
 
+            for change in lakefold.tail("s3://lake/flights.lance", start=7):
+                rows = change.inserted(["id", "carrier"]) if change.only_inserts else change.appended()
+
         What is returned, by operation:
 
         - append, the creation of a table, and a merge insert that matched no row: exactly their rows.
@@ -188,7 +194,12 @@ class Change:
         return self._effect.cost
 
     def batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """Returns what `inserted` does, batch by batch."""
+        """Returns what `inserted` does, batch by batch.
+
+        for change in lakefold.tail("s3://lake/flights.lance", start=7):
+            for batch in change.batches(["id"]):
+                print(batch.num_rows)
+        """
         return self._effect.inserted(columns)
 
     def feed(

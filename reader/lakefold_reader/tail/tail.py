@@ -180,6 +180,11 @@ def _never() -> bool:
 class Tail(Closing, Iterator[Change]):
     """The changes of a table, one by one or in steps; `cursor` is its position. Made by `tail`.
 
+        with lakefold.tail("s3://lake/flights.lance", start=7) as tail:
+            for change in tail:
+                print(change.version)
+            cursor = tail.cursor
+
     For one thread; a context manager that ends its own threads. What it has read ahead is returned later, so
     nothing is lost or returned twice if steps and single changes are mixed.
     """
@@ -247,6 +252,11 @@ class Tail(Closing, Iterator[Change]):
     def commit(self) -> None:
         """Records durably, under the consumer's name, that all changes returned so far were processed.
 
+            with lakefold.tail("s3://lake/flights.lance", consumer="report", start="earliest") as tail:
+                for change in tail:
+                    print(change.version)
+                    tail.commit()
+
         Takes five small requests to the store, none if nothing is new. Raises `InvalidError` if the tail
         has no consumer, `StopError` if another reader runs under the same name.
         """
@@ -286,6 +296,9 @@ class Tail(Closing, Iterator[Change]):
     ) -> list[Change]:
         """Returns the next changes that stay within these limits together; the first in any case.
 
+            with lakefold.tail("s3://lake/flights.lance", start=7) as tail:
+                changes = tail.step(max_versions=2, max_rows=10_000)
+
         So a reader always makes progress, however large a version is. `max_rows` counts the rows that
         versions insert, and those they deleted if a committer recorded that; `max_bytes` the data files that
         they add. Both are known from the versions alone: no data is read. Without limits it returns all
@@ -314,7 +327,12 @@ class Tail(Closing, Iterator[Change]):
     def steps(
         self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
     ) -> Iterator[list[Change]]:
-        """Yields steps, none of them empty, until the tail ends (see `step`)."""
+        """Yields steps, none of them empty, until the tail ends (see `step`).
+
+        with lakefold.tail("s3://lake/flights.lance", start=7) as tail:
+            for changes in tail.steps(max_rows=10_000):
+                print([change.version for change in changes])
+        """
         timeout = None if self._follow else 0.0
         while changes := self.step(max_versions, max_rows, max_bytes, timeout):
             yield changes

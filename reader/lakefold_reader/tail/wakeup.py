@@ -40,6 +40,8 @@ LONGEST_PAUSE_S: Final = 30.0
 class Pace:
     """How a tail waits for the next version. Times in seconds.
 
+        lakefold.tail("s3://lake/flights.lance", start="latest", pace=lakefold.Pace(longest=1.0)).close()
+
     It polls after `first` seconds and then ever more seldom, up to `longest`; each wait is shortened by a
     random part of up to a half, so that many readers don't poll at once. A reader that was away for longer
     than `away`, or has found nothing for that long, lists the versions to make sure that the version it waits

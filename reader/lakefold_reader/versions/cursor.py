@@ -20,6 +20,9 @@ VERSION = re.compile(r"-1|[0-9]{1,20}")
 class Cursor:
     """A table, its branch (empty: main) and the last version seen. Clients keep its `str()`.
 
+        cursor = lakefold.Cursor.parse(str(lakefold.tail("s3://lake/flights.lance", start=7).cursor))
+        lakefold.tail("s3://lake/flights.lance", start=cursor).close()
+
     The text is `lf1:TABLE_ID:BRANCH:VERSION:MARK:FORK`, with the branch and the fork percent-encoded. The
     table id is `lakefold.table-id`; it is empty for a table that no committer has written. `mark`
     distinguishes the version from any other of its number, as in a table that was removed and created again

@@ -41,7 +41,13 @@ ID_DIGITS = 32
 
 
 class UnknownRefError(InvalidError):
-    """The table has no tag, or no branch, of this name."""
+    """The table has no tag, or no branch, of this name.
+
+    try:
+        lakefold.open("s3://lake/flights.lance", tag="release-3")
+    except lakefold.UnknownRefError as error:
+        print(error.hint)
+    """
 
 
 @dataclass(frozen=True, slots=True)
