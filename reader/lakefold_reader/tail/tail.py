@@ -180,11 +180,6 @@ def _never() -> bool:
 class Tail(Closing, Iterator[Change]):
     """The changes of a table, one by one or in steps; `cursor` is its position. Made by `tail`.
 
-        with lakefold.tail("s3://lake/flights.lance", start=7) as tail:
-            for change in tail:
-                print(change.version)
-            cursor = tail.cursor
-
     For one thread; a context manager that ends its own threads. What it has read ahead is returned later, so
     nothing is lost or returned twice if steps and single changes are mixed.
     """
@@ -295,9 +290,6 @@ class Tail(Closing, Iterator[Change]):
         timeout: float | None = 0.0,
     ) -> list[Change]:
         """Returns the next changes that stay within these limits together; the first in any case.
-
-            with lakefold.tail("s3://lake/flights.lance", start=7) as tail:
-                changes = tail.step(max_versions=2, max_rows=10_000)
 
         So a reader always makes progress, however large a version is. `max_rows` counts the rows that
         versions insert, and those they deleted if a committer recorded that; `max_bytes` the data files that
