@@ -247,10 +247,9 @@ class Tail(Closing, Iterator[Change]):
     def commit(self) -> None:
         """Records durably, under the consumer's name, that all changes returned so far were processed.
 
-            with lakefold.tail("s3://lake/flights.lance", consumer="report", start="earliest") as tail:
-                for change in tail:
-                    print(change.version)
-                    tail.commit()
+            tail = lakefold.tail("s3://lake/flights.lance", consumer="report", start="earliest")
+            for change in tail:
+                tail.commit()
 
         Takes five small requests to the store, none if nothing is new. Raises `InvalidError` if the tail
         has no consumer, `StopError` if another reader runs under the same name.
