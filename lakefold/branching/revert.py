@@ -59,15 +59,15 @@ class RevertOptions(TypedDict, total=False):
 class RevertReport:
     """What undoing batches did, or would do.
 
-    `kind`: "committed" in `version`; "empty": there was nothing to undo, and nothing was sent; "planned": it
-    was a dry run. `rows_removed`, `rows_returned`: rows that went, and rows that came back; a row that got
-    its earlier values is both. `figures`: the rows of each version that has undone entries. `conflicts`: the
-    rows that later entries changed, and that are left as they are.
+    `kind`: "committed" in `version`; "planned": it was a dry run. `rows_removed`, `rows_returned`: rows that
+    went, and rows that came back; a row that got its earlier values is both. `figures`: the rows of each
+    version that has undone entries. `conflicts`: the rows that later entries changed, and that are left as
+    they are.
     """
 
     table: str
     format: str
-    kind: Literal["committed", "empty", "planned"]
+    kind: Literal["committed", "planned"]
     version: int | None
     rows_removed: int
     rows_returned: int
@@ -217,8 +217,7 @@ def send_revert(
     operation = RevertBatches(request, _log_of(settings, source.uri))
     report: BatchReport = put_batch(write, new_key(), operation)
     assert operation.plan is not None  # noqa: S101 - it was made, as no error was raised
-    kind: Literal["committed", "empty"] = "empty" if report.kind == "empty" else "committed"
-    return _report(source, kind, report.version, operation.plan)
+    return _report(source, "committed", report.version, operation.plan)
 
 
 def _log_of(settings: Settings, uri: str) -> LoggedEntries:
@@ -231,7 +230,7 @@ def _log_of(settings: Settings, uri: str) -> LoggedEntries:
 
 
 def _report(
-    source: Source, kind: Literal["committed", "empty", "planned"], version: int | None, plan: RevertPlan
+    source: Source, kind: Literal["committed", "planned"], version: int | None, plan: RevertPlan
 ) -> RevertReport:
     returned = sum(rows.size for _, rows in plan.returned)
     return RevertReport(

@@ -127,8 +127,6 @@ def _lines(report: RevertReport, *, refused: bool) -> Iterator[str]:
         yield f"would be refused; with --keep-later it would be one proposal: {rows}"
     elif report.kind == "planned":
         yield f"would be one proposal: {rows}"
-    elif report.kind == "empty":
-        yield "there is nothing to undo, nothing was sent"
     else:
         yield f"undone in version {report.version}: {rows}"
 

@@ -25,6 +25,8 @@ from lakefold_table.entry import Committed
 from tests.reverting import KINDS, Tables, words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from lakefold_ingest.writing.operation import Operation
@@ -105,10 +107,23 @@ def is_independent(history: list[Step], undone: int) -> bool:
 
 def played(table: Tables, history: list[Step], *, without: int | None = None, together: bool = False) -> None:
     """Plays a history; `together`: each batch shares its version with the next one if it may."""
+    table.append(words(*FIRST))
+    played_on(table, history, range(len(history)), without=without, together=together)
+
+
+def played_on(
+    table: Tables,
+    history: list[Step],
+    numbers: Iterable[int],
+    *,
+    without: int | None = None,
+    together: bool = False,
+) -> None:
+    """Plays these steps of a history."""
     waiting: list[tuple[int, Step]] = []
     count = 0
-    table.append(words(*FIRST))
-    for number, step in enumerate(history):
+    for number in numbers:
+        step = history[number]
         if step.ids:
             # A batch that is left out counts, so that the others are built on the same versions.
             waiting += [(number, step)] if number != without else []
@@ -169,6 +184,57 @@ def test_an_undone_batch_was_never_there(kind: str, together: bool, history: lis
         table, other = (Tables.made(kind, Path(folder) / name) for name in ("undone", "without"))
         played(table, history, together=together)
         played(other, history, without=undone, together=together)
-        if table.batches.put(table.operation(batches=(("h", undone),))) is None:
-            assert history[undone].what != "delete"
+        table.revert(batches=(("h", undone),))
+        assert table.rows() == other.rows()
+
+
+def may_be_undone(history: list[Step], number: int, *, standing: set[int], since: int) -> bool:
+    """Whether what is done to a batch concerns no batch from `since` on that stands.
+
+    Rows that a batch added may have been deleted since.
+    """
+    step = history[number]
+    return not any(
+        set(later.ids) & set(step.ids) and not (step.what == "append" and later.what == "delete")
+        for at, later in enumerate(history[since:], since)
+        if at in standing
+    )
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=EXAMPLES // 2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    history=HISTORIES,
+    undoing=st.lists(st.tuples(st.integers(1, 7), st.integers(0, 6)), min_size=2, max_size=5),
+)
+def test_batches_that_were_undone_one_after_the_other_were_never_there(
+    kind: str,
+    together: bool,  # noqa: FBT001 - a parameter
+    history: list[Step],
+    undoing: list[tuple[int, int]],
+) -> None:
+    """Some are undone before others are written."""
+    history = numbered(history)
+    with TemporaryDirectory() as folder:
+        table, other = (Tables.made(kind, Path(folder) / name) for name in ("undone", "without"))
+        table.append(words(*FIRST))
+        undone: set[int] = set()
+        begin = 0
+        for end in sorted({*(min(at, len(history)) for at, _ in undoing), len(history)}):
+            played_on(table, history, range(begin, end), together=together)
+            begin = end
+            for at, chosen in undoing:
+                number = chosen % len(history)
+                standing = set(range(end)) - undone
+                if min(at, len(history)) != end or number not in standing or not history[number].ids:
+                    continue
+                # A batch that changed nothing was not sent.
+                is_folded = table.batches.view().folded(Key("h", number)) is not None
+                if is_folded and may_be_undone(history, number, standing=standing, since=number + 1):
+                    table.revert(batches=(("h", number),))
+                    undone.add(number)
+        other.append(words(*FIRST))
+        left = [number for number in range(len(history)) if number not in undone]
+        played_on(other, history, left, together=together)
         assert table.rows() == other.rows()

@@ -254,7 +254,7 @@ class _Folding:
         version = self._draft.version
         self._keys.add(entry, version, self._time(entry), verdict.recorded_batch)
         if entry.envelope.HasField("reverts"):
-            self._keys.undo(entry.envelope.reverts.keys, version)
+            self._keys.undo(entry.envelope.reverts, version)
         self._operations[entry.position.offset] = verdict.operation
         return Committed(
             version,

@@ -17,11 +17,12 @@ from lakefold_table.marks.marks import (
     OLDER_APPS_BYTES,
     Marks,
 )
+from lakefold_table.marks.reverts import UndoneEntries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from lakefold_protos.lakefold.log_pb2 import BatchKey
+    from lakefold_protos.lakefold import log_pb2
 
 
 class Keys:
@@ -33,6 +34,7 @@ class Keys:
         self._growing: dict[str, GrowingMark] = {}
         self._uuids = dict(marks.uuids)
         self._uuids_rolled_back = dict(marks.uuids_rolled_back)
+        self._reverts = marks.reverts
         names = [uuid for uuid, _ in marks.uuids] if marks.uuid_contents else []
         self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
 
@@ -97,13 +99,15 @@ class Keys:
             growing = self._growing[app_id] = GrowingMark(self._apps.setdefault(app_id, AppMark()))
         return growing
 
-    def undo(self, reverts: Iterable[BatchKey], version: int) -> None:
-        """Notes that `version` undoes the entries with these keys; keys that were not folded are passed over.
+    def undo(self, undone: log_pb2.Reverts, version: int) -> None:
+        """Notes that `version` undoes these entries; keys that were not folded are passed over.
 
         If one of these had undone others, or was a Restore, what it had left out is in the table again. Such
         an entry is alone in its version.
         """
-        for key in reverts:
+        entries = (UndoneEntries(each.version, tuple(each.offsets)) for each in undone.entries)
+        self._reverts = self._reverts.with_revert(version, entries)
+        for key in undone.keys:
             if key.app_id and key.HasField("batch_id"):
                 if key.app_id not in self._apps or not self._grown(key.app_id).has(key.batch_id):
                     continue
@@ -149,6 +153,7 @@ class Keys:
             uuids=uuids,
             uuid_contents=digests(self._contents.get(uuid) for uuid in newest),
             uuids_rolled_back={uuid: by for uuid, by in rolled_back.items() if uuid in newest},
+            reverts=self._reverts,
         )
 
 

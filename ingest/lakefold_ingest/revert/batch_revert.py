@@ -104,20 +104,23 @@ class RevertBatches:
     batch_columns: None = None
     plan: RevertPlan | None = field(default=None, init=False)
 
-    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
-        """Plans on the version of `view` and returns the proposal; None if no row goes or comes back.
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope:
+        """Plans on the version of `view` and returns the proposal.
 
+        If no row goes or comes back, it only says what is undone, so that a later revert brings none back.
         Raises `RevertConflictError` if later entries changed rows, unless the request says what to do then;
         `PreconditionError`, `VersionExpiredError` or `InvalidError` if it isn't known what is to be undone.
         """
         history, plan = self.planned(view, settings.storage_options)
         self.check(plan, view.uri)
         if plan.changes_nothing:
-            return None
-        envelope = history.proposal(view, key, settings, plan.removed, _returned(history, plan))
+            envelope = view.nothing(key)
+        else:
+            envelope = history.proposal(view, key, settings, plan.removed, _returned(history, plan))
         envelope.reverts.SetInParent()
         for each in plan.entries:
             envelope.reverts.keys.extend(name.message() for name in each.keys)
+            envelope.reverts.entries.append(each.message())
         return envelope
 
     def planned(self, view: View, storage_options: Mapping[str, str]) -> tuple[RowHistory, RevertPlan]:

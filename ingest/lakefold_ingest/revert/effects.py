@@ -104,6 +104,8 @@ class VersionEffects:
 
     def _removed_by(self, record: Record, offsets: frozenset[int]) -> Addresses:
         them = set(removers(record))
+        if not them and self.rows.removed.size:
+            raise self._unknown("removed")
         if them <= offsets:
             return self.rows.removed
         if them.isdisjoint(offsets):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lakefold_protos.lakefold.log_pb2 import BatchKey
+from lakefold_protos.lakefold.log_pb2 import BatchKey, UndoneEntries
 from lakefold_table.marks.record import decode_record, position_at
 from lakefold_table.values import value
 
@@ -44,6 +44,10 @@ class NamedVersion:
     def has(self, offset: int) -> bool:
         """Returns whether the entry at this offset of the log is one of them."""
         return self.offsets is None or offset in self.offsets
+
+    def message(self) -> UndoneEntries:
+        """Returns them as an envelope names them."""
+        return UndoneEntries(version=self.version, offsets=sorted(self.offsets or ()))
 
 
 @value()

@@ -57,6 +57,8 @@ class EntrySearch:
         record = record_at(self._source, version)
         keys = () if record is None else self._all_keys(version, record)
         self._check_not_undone(keys)
+        if by := self._marks.reverts.undone_by(version):
+            raise self._undone(f"version {version}", by)
         return NamedVersion(version, keys=keys)
 
     def by_positions(self, first: int, last: int) -> list[NamedVersion]:
@@ -150,9 +152,12 @@ class EntrySearch:
         for key in keys:
             by = self._marks.rolled_back_by(key.app_id, key.batch_id, key.uuid)
             if by:
-                message = f"{key} was undone before, in version {by}"
-                hint = f"to have it again, undo what undid it: --version {by} (version={by})"
-                raise PreconditionError(message, where=self._source.uri, hint=hint)
+                raise self._undone(str(key), by)
+
+    def _undone(self, what: str, by: int) -> PreconditionError:
+        message = f"{what} was undone before, in version {by}"
+        hint = f"to have it again, undo what undid it: --version {by} (version={by})"
+        return PreconditionError(message, where=self._source.uri, hint=hint)
 
     def _batches_in(self, version: int, batches: Sequence[tuple[str, int]]) -> NamedVersion:
         record = record_at(self._source, version)

@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
 from lakefold_ingest.revert.conflicts import RowConflict
 from lakefold_ingest.revert.effects import EntryEffect, VersionEffects
-from lakefold_ingest.revert.entries import NamedVersion, entry_text
+from lakefold_ingest.revert.entries import EVERY_ENTRY, NamedVersion, entry_text
 from lakefold_ingest.revert.following import (
     FollowedRows,
     VersionLineage,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.revert.conflicts import LaterChange
     from lakefold_ingest.revert.entries import LoggedEntries
     from lakefold_ingest.revert.row_history import Mask, ReplacedContent
+    from lakefold_table.marks.reverts import Revert, UndoneEntries
 
 MOST_ROUNDS: Final = 1000
 """How often entries that built on undone ones are added to these at most."""
@@ -184,6 +186,9 @@ class _Planner:
         self._versions = [number for number in numbers_of(history.source) if number <= history.newest]
         self._effects: dict[int, VersionEffects] = {}
         self._operations: dict[int, str] = {}
+        self._replacements: dict[int, Sequence[ReplacedContent]] = {}
+        self._copies: dict[int, list[tuple[Addresses, Addresses]]] = {}
+        self._undone: dict[int, NamedVersion] = {}
 
     @cached_property
     def _marks(self) -> Marks:
@@ -194,19 +199,22 @@ class _Planner:
     ) -> tuple[Sequence[RowConflict], RevertPlan]:
         """Returns the conflicts and the plan without them."""
         history = self._history
-        each_of = {each.version: each for each in self._followed(undone)}
+        self._undone = {each.version: each for each in undone}
+        self._check_reverts()
+        steps = sorted(self._followed(undone), key=lambda each: each.version)
+        every = [*steps, *self._undone_before(steps)]
         conflicts: list[RowConflict] = []
-        for version in sorted(each_of, reverse=True):
-            conflicts += self._lost_rows(each_of[version], each_of)
-        removed = joined([each.followed.now[each.live] for each in each_of.values()])
-        for each in each_of.values():
+        for each in sorted(every, key=lambda each: each.version, reverse=True):
+            conflicts += self._lost_rows(each, every)
+        removed = joined([each.followed.now[each.live] for each in steps])
+        for each in every:
             conflicts += self._inserted_again(each, removed)
+            self._check_columns(each)
         ours = {each.version for each in named}
-        steps = [each_of[version] for version in sorted(each_of)]
         figures = tuple(self._figures(each, dependent=each.version not in ours) for each in steps)
-        returned = tuple((each.version - 1, each.returned) for each in steps if each.returned.size)
+        returned = tuple((each.version - 1, each.returned) for each in every if each.returned.size)
         entries = tuple(each.named for each in steps)
-        uncertain = tuple(each.version for each in steps if each.is_uncertain)
+        uncertain = tuple(each.version for each in every if each.is_uncertain)
         keys = {self._key_columns(version + 1) for version, _ in returned}
         plan = RevertPlan(
             history.newest,
@@ -247,10 +255,10 @@ class _Planner:
         matters = any(effect.removed.size for effect in effects.values()) or any(
             followed.lost_in.any() for followed in straight.values()
         )
-        replacements = self._history.replacements(min(effects)) if matters else ()
         for each in undone:
             version, effect = each.version, effects[each.version]
-            lineage, followed = lineage_of(replacements, version, newest), straight[version]
+            lineage = self._lineage(version, newest) if matters else VersionLineage(((version, newest),))
+            followed = straight[version]
             if not lineage.stretches:
                 nothing = EntryEffect(effect.added[:0], effect.removed[:0], np.empty(0, np.int64))
                 empty = follow(self._history, nothing.added, [], self._versions)
@@ -259,53 +267,170 @@ class _Planner:
             if len(lineage.stretches) > 1:
                 followed = follow(self._history, effect.added, lineage.stretches, self._versions)
             if followed.lost_in.any():
-                self._follow_brought_back(followed, replacements, {each.version for each in undone})
+                self._follow_brought_back(followed)
             yield _Undone(each, effect, lineage, followed)
 
-    def _follow_brought_back(
-        self, followed: FollowedRows, replacements: Sequence[ReplacedContent], undone: set[int]
-    ) -> None:
+    def _lineage(self, begin: int, end: int) -> VersionLineage:
+        """Returns the lineage of version `end`. What a revert undid replaced nothing: its rows are back."""
+        if begin not in self._replacements:
+            undone = {entries.version for revert in self._standing for entries in revert.entries}
+            every = self._history.replacements(begin)
+            self._replacements[begin] = [each for each in every if each.version not in undone]
+        return lineage_of(self._replacements[begin], begin, end)
+
+    @property
+    def _standing(self) -> Iterator[Revert]:
+        """The reverts that stand, without those that are to be undone."""
+        return (each for each in self._marks.reverts.standing if each.version not in self._undone)
+
+    def _entries_effect(self, entries: UndoneEntries) -> EntryEffect:
+        return self._of(entries.version).of(frozenset(entries.offsets) or EVERY_ENTRY)
+
+    def _follow_brought_back(self, followed: FollowedRows) -> None:
         """Follows rows that an entry removed and its own revert brought back, by their values."""
-        seen = set(undone)
-        while versions := set(followed.lost_in.tolist()) - seen - {0}:
-            version = min(versions)
-            seen.add(version)
-            by = self._undone_by(version)
-            stretches = lineage_of(replacements, by, self._history.newest).stretches if by else ()
-            if not stretches or by in undone:
-                continue
-            rows = np.flatnonzero(followed.lost_in == version)
-            removed, again = self._of(version).rows.removed, self._of(by).rows.added
-            copies = equal_rows(self._history.rows(removed, version - 1), self._history.rows(again, by))
-            is_removed, at = indices_in(followed.last[rows], removed)
-            rows, index = rows[is_removed], copies[at[is_removed]]
-            rows, index = rows[index >= 0], index[index >= 0]
-            order = np.argsort(index)
-            on = follow(self._history, again[index[order]], stretches, self._versions)
-            rows = rows[order]
+        following = set[tuple[int, int]]()
+        while True:
+            lost = set(followed.lost_in.tolist()) - set(self._undone)
+            steps = (
+                (revert, at)
+                for revert in self._standing
+                for at, entries in enumerate(revert.entries)
+                if entries.version in lost and (revert.version, at) not in following
+            )
+            revert, at = next(steps, (None, 0))
+            if revert is None:
+                return
+            following.add((revert.version, at))
+            removed, again = self._brought_back(revert)[at]
+            rows = np.flatnonzero(followed.lost_in == revert.entries[at].version)
+            is_removed, index = indices_in(followed.last[rows], removed)
+            rows, copies = rows[is_removed], again[index[is_removed]]
+            rows, copies = rows[copies != LOST], copies[copies != LOST]
+            rows, copies = rows[np.argsort(copies)], np.sort(copies)
+            stretches = self._lineage(revert.version, self._history.newest).stretches
+            on = follow(self._history, copies, stretches, self._versions)
             followed.now[rows], followed.lost_in[rows], followed.last[rows] = on.now, on.lost_in, on.last
 
-    def _undone_by(self, version: int) -> int:
-        """Returns the version that undid the only entry of this version; 0 if none did."""
-        record = self._of(version).record
-        if record is None or len(record.committed) > 1:
-            return 0
-        by = [self._marks.rolled_back_by(each.app_id, each.first, "") for each in record.apps]
-        by += [self._marks.uuids_rolled_back.get(uuid, 0) for uuid, at in self._marks.uuids if at == version]
-        return max(by, default=0)
+    def _brought_back(self, revert: Revert) -> list[tuple[Addresses, Addresses]]:
+        """Returns for each entry that a revert undid the rows that it had removed, and where these are now.
 
-    def _lost_rows(self, undone: _Undone, others: dict[int, _Undone]) -> Iterator[RowConflict]:
+        That is as of the version of the revert, and `LOST` for rows that it didn't bring back.
+        """
+        if revert.version not in self._copies:
+            parts = [(each.version, self._entries_effect(each).removed) for each in revert.entries]
+            again = self._of(revert.version).rows.added
+            tables = [self._history.rows(removed, version - 1) for version, removed in parts]
+            index = equal_rows(pa.concat_tables(tables), self._history.rows(again, revert.version))
+            copies = np.full(index.size, LOST)
+            copies[index >= 0] = again[index[index >= 0]]
+            ends = np.cumsum([removed.size for _, removed in parts])[:-1]
+            split = np.split(copies, ends)
+            self._copies[revert.version] = [
+                (removed, addresses) for (_, removed), addresses in zip(parts, split, strict=True)
+            ]
+        return self._copies[revert.version]
+
+    def _undone_before(self, undone: Sequence[_Undone]) -> Iterator[_Undone]:
+        """Yields entries that were undone before, with the rows of theirs that the ones to undo had removed.
+
+        Such rows don't come back, as the entry that added them is undone. What these rows had replaced does:
+        when the entry was undone, a later one had changed them, and that is undone now.
+        """
+        work = list(undone)
+        while work:
+            later = work.pop()
+            if not later.effect.removed.size:
+                continue
+            forgotten = self._marks.reverts.forgotten
+            if forgotten > later.version:
+                message = f"which batches were undone up to version {forgotten} is not known any more"
+                hint = "restore a version instead, or write the rows again as they are to be"
+                raise PreconditionError(message, where=self._history.source.uri, hint=hint)
+            for revert in self._standing:
+                for entries in revert.entries if revert.version > later.version else ():
+                    if entries.version < later.version and entries.version not in self._undone:
+                        before = self._with_removed_rows(entries, later.version, later.effect.removed)
+                        if before is not None:
+                            work.append(before)
+                            yield before
+
+    def _with_removed_rows(self, entries: UndoneEntries, later: int, removed: Addresses) -> _Undone | None:
+        """Returns undone entries with only those rows that version `later` removed; None if it has none."""
+        effect = self._entries_effect(entries)
+        lineage = self._lineage(entries.version, later - 1)
+        if not lineage.stretches:
+            return None
+        now = follow(self._history, effect.added, lineage.stretches, self._versions).now
+        is_taken, _ = indices_in(now, removed)
+        if not is_taken.any():
+            return None
+        if effect.successors is None:
+            message = f"which rows version {entries.version} changed isn't known, and it was undone before"
+            hint = "undo the revert of it by its version first, and then both together"
+            raise PreconditionError(message, where=self._history.source.uri, hint=hint)
+        taken = np.flatnonzero(is_taken)
+        replaced = (effect.successors >= 0) & is_taken[effect.successors]
+        rows = EntryEffect(
+            effect.added[taken],
+            effect.removed[replaced],
+            np.searchsorted(taken, effect.successors[replaced]),
+        )
+        lost_in = np.full(taken.size, later)
+        named = NamedVersion(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
+        return _Undone(named, rows, lineage, FollowedRows(np.full(taken.size, LOST), lost_in, now[taken]))
+
+    def _check_reverts(self) -> None:
+        """Raises `PreconditionError` if a revert is to be undone on which a later one was built.
+
+        It was if it undid an entry that had removed rows of what the first one undid: those rows didn't come
+        back, and would be missing.
+        """
+        standing = list(self._standing)
+        for revert in (each for each in self._marks.reverts.standing if each.version in self._undone):
+            for later in (each for each in standing if each.version > revert.version):
+                for entries in later.entries:
+                    removed = self._entries_effect(entries).removed
+                    for before in revert.entries if removed.size else ():
+                        is_between = before.version < entries.version < revert.version
+                        if is_between and self._with_removed_rows(before, entries.version, removed):
+                            message = (
+                                f"version {later.version} was built on the revert in version {revert.version}"
+                            )
+                            hint = f"undo version {later.version} first, or both: their entries by name"
+                            raise PreconditionError(message, where=self._history.source.uri, hint=hint)
+
+    def _check_columns(self, undone: _Undone) -> None:
+        """Raises `PreconditionError` if rows would come back without columns that the entry dropped."""
+        if not undone.returned.size:
+            return
+        before, after = (self._column_names(each) for each in (undone.version - 1, undone.version))
+        dropped = sorted(before - after)
+        if dropped:
+            message = (
+                f"version {undone.version} dropped the columns {', '.join(dropped)}, so the rows that it "
+                "removed would come back without them"
+            )
+            hint = "restore the version before it, also but for some batches (--except)"
+            raise PreconditionError(message, where=self._history.source.uri, hint=hint)
+
+    def _column_names(self, version: int) -> set[str]:
+        source = self._history.source
+        summary = source.summary(version, whole=True)
+        schema = None if summary is None else source.format.schema(summary)
+        return set() if schema is None else set(schema.names)
+
+    def _lost_rows(self, undone: _Undone, others: Sequence[_Undone]) -> Iterator[RowConflict]:
         """Yields the conflicts of added rows that are gone, and notes which rows don't come back."""
         followed, kept = undone.followed, np.zeros(undone.effect.added.size, np.bool_)
         for version in np.unique(followed.lost_in[followed.lost_in > 0]).tolist():
             rows = np.flatnonzero(followed.lost_in == version)
             last = followed.last[rows]
-            other = others.get(version)
             by_undone = np.zeros(rows.size, np.bool_)
-            if other is not None:
-                by_undone, at = indices_in(last, other.effect.removed)
-                other.cancelled[at[by_undone]] = True
-                kept[rows[by_undone]] = other.kept[at[by_undone]]
+            for other in (each for each in others if each.version == version):
+                is_removed, at = indices_in(last, other.effect.removed)
+                other.cancelled[at[is_removed]] = True
+                kept[rows[is_removed]] = other.kept[at[is_removed]]
+                by_undone |= is_removed
             rows, last = rows[~by_undone], last[~by_undone]
             changed = self._are_changed(version, last)
             clash = changed | undone.updated[rows]

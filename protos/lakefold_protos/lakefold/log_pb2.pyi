@@ -177,25 +177,56 @@ Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
 
 @_typing.final
 class Reverts(_message.Message):
-    """The keys of entries that a proposal undoes, as far as they are known."""
+    """The entries that a proposal undoes: their keys, as far as they are known, and the versions that they are in."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEYS_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]: ...
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___UndoneEntries]: ...
     def __init__(
         self,
         *,
         keys: _abc.Iterable[Global___BatchKey] | None = ...,
+        entries: _abc.Iterable[Global___UndoneEntries] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "keys", b"keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Reverts: _TypeAlias = Reverts  # noqa: Y015
+
+@_typing.final
+class UndoneEntries(_message.Message):
+    """Entries of one version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their offsets in the log. Empty: all that the version did, also if no committer made it."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoneEntries: _TypeAlias = UndoneEntries  # noqa: Y015
 
 @_typing.final
 class BatchKey(_message.Message):

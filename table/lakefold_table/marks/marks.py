@@ -21,6 +21,7 @@ from lakefold_table.marks.batches import AppMark, short_marks
 from lakefold_table.marks.compact_json import compact, text_of, whole
 from lakefold_table.marks.content_digest import split
 from lakefold_table.marks.owner import Owner
+from lakefold_table.marks.reverts import Reverts
 from lakefold_table.position import Fingerprint, LogId, Position
 from lakefold_table.values import uuid_form
 
@@ -36,6 +37,7 @@ FILE_LOGS = "lakefold.file-logs"
 UUIDS = "lakefold.uuids"
 UUID_CONTENTS = "lakefold.uuid-contents"
 UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
+REVERTS = "lakefold.reverts"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
 OLDER_APPS = "lakefold.older-apps"
@@ -146,6 +148,7 @@ class Marks:
     order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, or a
     later entry undid, each with the version that did it. `restored_us`: when `rebind --restored` last gave up
     what was folded after the copy that the table was restored to, in microseconds since 1970; 0: never.
+    `reverts`: the versions that undid entries.
     """
 
     table_id: str = ""
@@ -165,6 +168,7 @@ class Marks:
     uuid_contents: tuple[str, ...] = ()
     uuids_rolled_back: Mapping[str, int] = field(default_factory=dict)
     restored_us: int = 0
+    reverts: Reverts = field(default_factory=Reverts)
 
     @property
     def full_id(self) -> str:
@@ -262,16 +266,17 @@ class Marks:
         if self.restored_us:
             mark["restored_us"] = self.restored_us
         encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
-        if self.file_logs:
-            encoded[FILE_LOGS] = compact(self.file_logs)
-        if self.moves:
-            encoded[MOVES] = compact([_move_json(move) for move in self.moves])
-        if self.uuids:
-            encoded[UUIDS] = compact(self.uuids)
-        if self.uuid_contents:
-            encoded[UUID_CONTENTS] = "".join(self.uuid_contents)
-        if self.uuids_rolled_back:
-            encoded[UUIDS_ROLLED_BACK] = compact(list(self.uuids_rolled_back.items()))
+        parts = {
+            FILE_LOGS: compact(self.file_logs) if self.file_logs else "",
+            MOVES: compact([_move_json(move) for move in self.moves]) if self.moves else "",
+            UUIDS: compact(self.uuids) if self.uuids else "",
+            UUID_CONTENTS: "".join(self.uuid_contents),
+            UUIDS_ROLLED_BACK: compact(list(self.uuids_rolled_back.items()))
+            if self.uuids_rolled_back
+            else "",
+            REVERTS: self.reverts.encode(),
+        }
+        encoded |= {name: text for name, text in parts.items() if text}
         older = [mark.short_form(app_id) for app_id, mark in self.apps.items() if mark.is_short]
         if older:
             encoded[OLDER_APPS] = f"[{','.join(older)}]"
@@ -325,6 +330,7 @@ def with_keys_of(marks: Marks, metadata: Mapping[str, str]) -> Marks:
         uuids=then.uuids,
         uuid_contents=then.uuid_contents,
         uuids_rolled_back=then.uuids_rolled_back,
+        reverts=then.reverts,
     )
 
 
@@ -383,6 +389,7 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         uuid_contents=split(metadata.get(UUID_CONTENTS, ""), len(uuids)),
         uuids_rolled_back=dict(_pairs(metadata.get(UUIDS_ROLLED_BACK, "[]"))),
         restored_us=whole(mark.get("restored_us", 0)),
+        reverts=Reverts.decode(metadata.get(REVERTS, "")),
     )
 
 

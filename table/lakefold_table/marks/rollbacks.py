@@ -41,7 +41,8 @@ def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str] | No
         name: _app_rolled_back(mark, by, None if then is None else then.apps.get(name, AppMark()), to)
         for name, mark in marks.apps.items()
     }
-    return replace(marks, apps=apps, uuids_rolled_back=_uuids(marks, by, then, to))
+    reverts = marks.reverts.restored(to, by) if then is None else then.reverts
+    return replace(marks, apps=apps, uuids_rolled_back=_uuids(marks, by, then, to), reverts=reverts)
 
 
 def after_foreign(marks: Marks, state: State) -> Marks:
@@ -81,7 +82,8 @@ def _by_versions(marks: Marks, by: int, to: int) -> Marks:
     }
     apps = {name: _app_rolled_back(mark, by, None, to, kept[name]) for name, mark in marks.apps.items()}
     uuids = {uuid: restore for uuid, restore in marks.uuids_rolled_back.items() if restore <= to}
-    return replace(marks, apps=apps, uuids_rolled_back=uuids | _uuids(marks, by, None, to))
+    uuids |= _uuids(marks, by, None, to)
+    return replace(marks, apps=apps, uuids_rolled_back=uuids, reverts=marks.reverts.restored(to, by))
 
 
 def _folded_up_to(mark: AppMark, version: int) -> Iterable[Interval]:

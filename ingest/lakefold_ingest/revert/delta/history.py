@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_reader.format.source import Source
+    from lakefold_table.delta.rows.row_moves import RowMove
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
     Positions = NDArray[np.int64]
@@ -71,7 +72,8 @@ class _FileChanges:
     """The files that a commit added, removed, and left in the table with other deleted rows, by their paths.
 
     `copies`: those of the added files that may have rows of the removed ones. `moves_only`: it says that it
-    changed no rows.
+    changed no rows. `restores`: it restored a version, so its files say which rows they have of files that an
+    earlier commit removed.
     """
 
     added: Mapping[str, AddFile]
@@ -79,6 +81,11 @@ class _FileChanges:
     kept: Mapping[str, AddFile]
     copies: Sequence[AddFile]
     moves_only: bool
+    restores: bool
+
+    def moves_to(self, file: AddFile) -> tuple[RowMove, ...]:
+        """Returns which rows of removed files an added file says to have."""
+        return () if self.restores else moved_rows(file, self.removed)
 
 
 class DeltaRowHistory(RowHistory):
@@ -99,6 +106,9 @@ class DeltaRowHistory(RowHistory):
             return RemovedAndAdded(joined(()), np.empty(0, np.int64), joined(()))
         removed = joined([self._all_rows(self._file(path, version - 1)) for path in changes.removed])
         added = joined([self._all_rows(file) for file in changes.added.values()])
+        # A compaction may share the version with entries that changed rows.
+        moved = self._moved_by_tags(removed, changes)
+        removed, added = removed[moved == LOST], np.setdiff1d(added, moved)
         old, new = self._copied(changes, version)
         removed, added = np.setdiff1d(removed, old), np.setdiff1d(added, new)
         for path, file in changes.kept.items():
@@ -181,7 +191,7 @@ class DeltaRowHistory(RowHistory):
         Of all rows of the files, so that each row has one copy, whichever rows are asked about.
         """
         if version not in self._copies:
-            files = [file for file in changes.copies if not moved_rows(file, changes.removed)]
+            files = [file for file in changes.copies if not changes.moves_to(file)]
             new = joined([self._all_rows(file) for file in files])
             removed = changes.removed if new.size else ()
             old = joined([self._all_rows(self._file(path, version - 1)) for path in removed])
@@ -198,7 +208,7 @@ class DeltaRowHistory(RowHistory):
         moved = np.full(addresses.size, LOST)
         parts = {number: (positions, part) for number, positions, part in by_number(addresses)}
         for file in changes.added.values():
-            for move in moved_rows(file, changes.removed):
+            for move in changes.moves_to(file):
                 positions, part = parts.get(self._number(move.source), (NO_POSITIONS, slice(0, 0)))
                 dead = bitmap_of(self._vector(move.vector, move.source).astype(np.uint32))
                 index = live_ranks(positions, dead)
@@ -304,7 +314,8 @@ class DeltaRowHistory(RowHistory):
         rows = content_of(summary).info.rows_copied
         if record is not None and len(record.committed) == 1 and rows:
             copies = _first_files(copies, rows)
-        return _FileChanges(added, removed if added or removed else {}, kept, copies, moves_only)
+        restores = summary.restored is not None
+        return _FileChanges(added, removed if added or removed else {}, kept, copies, moves_only, restores)
 
     def _snapshot(self, version: int) -> DeltaSnapshot:
         return read_state(self.source, version)[1]

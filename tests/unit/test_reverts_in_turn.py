@@ -1,0 +1,203 @@
+"""Undoing batches of which others were undone before: each table is what it would be without all of them.
+
+Promise: a-revert-is-exact (docs/operations/promises.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_maintenance.rewriting.compact import Compaction
+from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_reader.formats import open_source
+from lakefold_table.entry import Committed
+from lakefold_table.errors import PreconditionError
+from tests.delta_merging import DeltaFolding
+from tests.reverting import KINDS, Tables, words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome
+
+FOR_OTHERS = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "delta-tracked"])
+"""Without the tables that delta-rs can't write."""
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+ADDER, REMOVER = (("adder", 1),), (("remover", 1),)
+
+
+@pytest.fixture
+def made(tmp_path: Path, kind: str) -> Tables:
+    """A table with a row."""
+    table = Tables.made(kind, tmp_path / "t")
+    table.append(words(100))
+    return table
+
+
+def ids(made: Tables) -> list[object]:
+    """The ids of the rows."""
+    return [row[0] for row in made.rows()]
+
+
+def overwrite(made: Tables, rows: pa.Table) -> int:
+    """Replaces all rows and columns as pylance or delta-rs does; returns the version."""
+    path = str(made.batches.path)
+    if isinstance(made.batches, DeltaFolding):
+        write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite")
+    else:
+        lance.write_dataset(rows, path, mode="overwrite")
+    return made.version
+
+
+@EACH_KIND
+@pytest.mark.parametrize("added", [(1, 2, 3), (1, 2)], ids=["some stay", "none stays"])
+def test_rows_of_an_undone_batch_stay_away_if_their_deletion_is_undone(
+    made: Tables, added: tuple[int, ...]
+) -> None:
+    made.append(words(*added), Key("adder", 1))
+    made.delete("id in (1, 2)", Key("remover", 1))
+    made.revert(batches=ADDER)
+    made.compact()
+    made.revert(batches=REMOVER)
+    assert ids(made) == [100]
+    with pytest.raises(PreconditionError, match="adder:1 was undone before"):
+        made.revert(batches=ADDER)
+
+
+@EACH_KIND
+def test_rows_that_an_undone_update_had_changed_come_back_as_they_were_before_both(made: Tables) -> None:
+    made.append(words(1, 2))
+    made.upsert(words(1, 2, 3, word="second"), Key("adder", 1))
+    made.upsert(words(1, 3, word="third"), Key("remover", 1))
+    made.revert(batches=ADDER, keep_later=True, keys=("id",))
+    made.revert(batches=REMOVER, keys=("id",))
+    assert made.rows() == sorted(((n, f"first {n}") for n in (1, 2, 100)), key=repr)
+
+
+@EACH_KIND
+def test_a_revert_that_a_later_one_was_built_on_is_not_undone_alone(made: Tables) -> None:
+    made.append(words(1, 2, 3), Key("adder", 1))
+    made.delete("id in (1, 2)", Key("remover", 1))
+    first = made.revert(batches=ADDER)
+    second = made.revert(batches=REMOVER)
+    with pytest.raises(
+        PreconditionError, match=f"version {second} was built on the revert in version {first}"
+    ):
+        made.revert(version=first)
+    made.revert(version=second)
+    made.revert(version=first)
+    assert ids(made) == [100, 3]
+
+
+@FOR_OTHERS
+def test_rows_that_an_undone_delete_of_another_client_brought_back_go_with_their_batch(made: Tables) -> None:
+    made.append(words(1, 2), Key("adder", 1))
+    path = str(made.batches.path)
+    if isinstance(made.batches, DeltaFolding):
+        DeltaTable(path).delete("id = 1")
+    else:
+        lance.dataset(path).delete("id = 1")
+    foreign = made.version
+    made.revert(version=foreign)
+    assert ids(made) == [1, 100, 2]
+    with pytest.raises(PreconditionError, match=f"version {foreign} was undone before"):
+        made.revert(version=foreign)
+    made.compact()
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]
+
+
+@pytest.mark.parametrize("kind", ["lance", "lance-ids", "delta-vectors", "delta-tracked"])
+def test_rows_that_one_of_two_deletes_in_a_version_had_removed_go_with_their_batch(made: Tables) -> None:
+    made.append(words(1, 2, 3, 4), Key("adder", 1))
+    view, settings = made.batches.view(), made.batches.settings()
+    deletes = [DeleteWhere(f"id = {n}").build(view, Key("remover", n), settings) for n in (1, 2)]
+    results = made.batches.fold(*(each for each in deletes if each is not None))
+    assert [result.version for result in results if isinstance(result, Committed)] == [made.version] * 2
+    made.revert(batches=REMOVER)
+    assert ids(made) == [1, 100, 3, 4]
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]
+
+
+@FOR_OTHERS
+def test_a_batch_whose_rows_are_back_after_an_overwrite_was_undone_can_be_undone(made: Tables) -> None:
+    made.append(words(1), Key("adder", 1))
+    made.revert(version=overwrite(made, words(50)))
+    assert ids(made) == [1, 100]
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]
+
+
+@EACH_KIND
+def test_a_batch_whose_rows_are_back_after_a_restore_was_undone_can_be_undone(made: Tables) -> None:
+    before = made.version
+    made.append(words(1, 2), Key("adder", 1))
+    made.revert(version=made.restore(before))
+    assert ids(made) == [1, 100, 2]
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]
+
+
+@FOR_OTHERS
+def test_rows_don_t_come_back_without_columns_that_went_with_them(made: Tables) -> None:
+    version = overwrite(made, pa.table({"other": ["x"]}))
+    with pytest.raises(PreconditionError, match=rf"version {version} dropped the columns id, word"):
+        made.revert(version=version)
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-vectors"])
+def test_rows_are_followed_after_a_restore_of_a_compacted_file(made: Tables) -> None:
+    made.append(words(1, 2), Key("adder", 1))
+    made.compact()
+    made.append(words(3), Key("adder", 2))
+    restored = made.version
+    made.compact()
+    for number in range(4):
+        made.append(words(70 + number))
+    made.restore(restored)
+    made.append(words(8), Key("adder", 3))
+    made.compact()
+    for number in (2, 3, 1):
+        made.revert(batches=(("adder", number),))
+    assert ids(made) == [100]
+
+
+class _Waiting:
+    """A log in which proposals of a compaction wait."""
+
+    def __init__(self) -> None:
+        self.envelopes: list[Envelope] = []
+
+    def ask(self, envelope: Envelope) -> Outcome:
+        self.envelopes.append(envelope)
+        raise InterruptedError
+
+    def close(self) -> None:
+        """Closes nothing."""
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-vectors"])
+def test_rows_that_a_compaction_in_the_same_version_moved_are_not_the_batch_s(made: Tables) -> None:
+    made.append(words(1, 2))
+    log = _Waiting()
+    surveyor = Surveyor(open_source(str(made.batches.path), format_name="delta"))
+    with pytest.raises(InterruptedError):
+        Compaction(surveyor, lambda _: log).run(full=True)
+    view, settings = made.batches.view(), made.batches.settings()
+    batch = append_source(RowSource(words(3, 4))).build(view, Key("adder", 1), settings)
+    assert batch is not None
+    results = made.batches.fold(batch, *log.envelopes)
+    assert [result.version for result in results if isinstance(result, Committed)] == [made.version] * 2
+    made.revert(batches=ADDER)
+    assert ids(made) == [1, 100, 2]
