@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from types import FunctionType, ModuleType
 
 GROUPS: Final = {
-    "Write": ("append", "upsert", "delete", "apply_changes", "Writer", "WriteOptions", "BatchReport"),
+    "Tables": ("create", "alter"),
+    "Write": (
+        "append",
+        "overwrite",
+        "upsert",
+        "delete",
+        "apply_changes",
+        "Writer",
+        "WriteOptions",
+        "BatchReport",
+    ),
     "Clauses of a merge": (
         "MatchedUpdate",
         "MatchedDelete",
@@ -30,7 +40,7 @@ GROUPS: Final = {
     "Read": ("open", "Table", "changes", "diff", "Diff"),
     "Follow": ("tail", "Tail", "Change", "Cursor", "OutcomesTopic", "Pace", "consumers", "Consumer"),
     "Versions by names, and back to one": ("tag", "branch", "refs", "restore", "revert", "RevertReport"),
-    "Find out": ("history", "explain"),
+    "Find out": ("status", "history", "explain", "redrive"),
     "Maintain": ("compact", "cleanup"),
     "Errors": tuple(sorted(name for name in lakefold.__all__ if name.endswith("Error"))),
 }

@@ -30,14 +30,19 @@ if TYPE_CHECKING:
     from lakefold.branching.revert import RevertReport as RevertReport
     from lakefold.branching.revert import revert as revert
     from lakefold.maintaining.compaction import compact as compact
+    from lakefold.proposals.redrive import redrive as redrive
     from lakefold.reading.functions import cleanup as cleanup
     from lakefold.reading.functions import explain as explain
     from lakefold.reading.functions import history as history
     from lakefold.reading.functions import refs as refs
+    from lakefold.setup.status import status as status
+    from lakefold.tables.functions import alter as alter
+    from lakefold.tables.functions import create as create
     from lakefold.writing.functions import Writer as Writer
     from lakefold.writing.functions import append as append
     from lakefold.writing.functions import apply_changes as apply_changes
     from lakefold.writing.functions import delete as delete
+    from lakefold.writing.functions import overwrite as overwrite
     from lakefold.writing.functions import upsert as upsert
     from lakefold.writing.options import WriteOptions as WriteOptions
     from lakefold_ingest.merge.batch_keys import BadKeysError as BadKeysError
@@ -87,7 +92,10 @@ _HOMES = {
     "lakefold.branching.functions": ("branch", "restore", "tag"),
     "lakefold.branching.revert": ("RevertReport", "revert"),
     "lakefold.maintaining.compaction": ("compact",),
+    "lakefold.proposals.redrive": ("redrive",),
     "lakefold.reading.functions": ("cleanup", "explain", "history", "refs"),
+    "lakefold.setup.status": ("status",),
+    "lakefold.tables.functions": ("alter", "create"),
     "lakefold_ingest.merge.batch_keys": ("BadKeysError",),
     "lakefold_ingest.merge.clauses": (
         "MatchedDelete",
@@ -97,7 +105,7 @@ _HOMES = {
         "NotMatchedInsert",
     ),
     "lakefold_ingest.rows.row_faults": ("BadRowsError",),
-    "lakefold.writing.functions": ("Writer", "append", "apply_changes", "delete", "upsert"),
+    "lakefold.writing.functions": ("Writer", "append", "apply_changes", "delete", "overwrite", "upsert"),
     "lakefold.writing.options": ("WriteOptions",),
     "lakefold_ingest.revert.conflicts": ("RevertConflictError",),
     "lakefold_ingest.writing.report": ("BatchReport",),

@@ -92,6 +92,8 @@ VERBS_BY_PURPOSE: Final = {
         ),
     },
     "Write": {
+        "create": Verb("lakefold.tables.verbs:create", "Create a table without rows."),
+        "alter": Verb("lakefold.tables.verbs:alter", "Change columns and properties of a table."),
         "append": Verb("lakefold.writing.verbs:append", "Append the rows of files to a table."),
         "upsert": Verb("lakefold.writing.verbs:upsert", "Merge the rows of files into a table by keys."),
         "delete": Verb("lakefold.writing.verbs:delete", "Delete rows of a table."),
@@ -104,6 +106,8 @@ VERBS_BY_PURPOSE: Final = {
         ),
     },
     "Read": {
+        "ls": Verb("lakefold.reading.listing:command", "List the tables below a folder or bucket."),
+        "head": Verb("lakefold.reading.head:command", "Print the first rows of a table."),
         "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
         "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),
         "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),

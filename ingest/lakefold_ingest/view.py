@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakefold_ingest.alteration import Alteration
     from lakefold_ingest.proposals.key import Key
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
@@ -204,6 +205,12 @@ class Evolution(Protocol):
 
     def change(self, view: View, columns: BatchColumns, source: Source) -> SchemaChange:
         """Returns what has to be changed. Raises `InvalidError` if the rows would not fit the table then."""
+
+    def alter(self, view: View, key: Key, alteration: Alteration, source: Source) -> Envelope | None:
+        """Returns the proposal that alters the table, None if it is so already.
+
+        Raises `InvalidError` if the table can't be altered so.
+        """
 
 
 class WriterFormat(Protocol):

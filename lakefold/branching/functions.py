@@ -177,7 +177,7 @@ def restore(
     if except_ is not None:
         request = all_but(except_, chosen.version)
         return send_revert(settings, chosen.source, request, wait_s=wait_s, properties={}, message=message)
-    return _checked(send_restore(settings, chosen, wait_s, message))
+    return checked(send_restore(settings, chosen, wait_s, message))
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
@@ -200,10 +200,10 @@ def _choice(options: VersionOptions) -> VersionChoice:
 
 def _sent(settings: Settings, envelope: Envelope, options: ProposalOptions) -> Outcome:
     wait_s, message = options.get("timeout", WAIT_S), options.get("commit_message", "")
-    return _checked(send_and_wait(settings, envelope, wait_s, message))
+    return checked(send_and_wait(settings, envelope, wait_s, message))
 
 
-def _checked(outcome: Outcome) -> Outcome:
+def checked(outcome: Outcome) -> Outcome:
     """Returns an outcome. Raises `RefusedError` if it is a refusal."""
     if isinstance(outcome.result, Rejected | Invalid):
         raise RefusedError(result_text(outcome), outcome=outcome, where=outcome.table)

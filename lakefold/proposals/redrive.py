@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -11,10 +11,13 @@ from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings
 from lakefold.console.outcomes import REFUSED, result_text
 from lakefold.console.output import pages, print_columns, print_json, print_line
 from lakefold_table.entry import Entry
+from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from lakefold.console.settings import Settings
     from lakefold.proposals.resend import SentAgain
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 HEADER = ("position", "time", "table", "operation", "app/batch", "reason")
 AGAIN = "refused again"
+WAIT_S = 30.0
 PATIENCE_S = 30.0
 """While the dead letters are read, the brokers may be silent for this many seconds."""
 
@@ -47,7 +51,7 @@ PATIENCE_S = 30.0
 @click.option(
     "--wait",
     type=click.FloatRange(0),
-    default=30.0,
+    default=WAIT_S,
     show_default=True,
     help="Seconds to wait for each outcome; 0 doesn't wait.",
 )
@@ -81,31 +85,101 @@ def command(
         raise click.UsageError("--dry-run needs --offset or --all; without them nothing is sent")
     if chosen and every:
         raise click.UsageError("give --offset or --all, not both")
-    from lakefold.proposals.resend import checked, pick, send_again
-    from lakefold_log.read.dead_letters import read_dead_letters
-
-    config, topics = settings.kafka_config(), settings.topics()
-    dead_letters = read_dead_letters(config, topics.dead_letters, timeout_s=PATIENCE_S)
-    if table is not None:
-        uri = canonical(table)
-        dead_letters = (letter for letter in dead_letters if letter.table == uri)
     if not (chosen or every):
-        _list(dead_letters, as_json=as_json)
+        _list(_letters(settings, table), as_json=as_json)
         return
-    picked = pick(dead_letters, chosen)
-    options, group = settings.storage_options, settings.group
-    picked = checked(picked, config, topics, options, group=group, timeout_s=PATIENCE_S)
+    picked = _picked(settings, table, chosen)
     if dry_run:
         for letter in picked:
             _print_dry(letter, as_json=as_json)
         return
     results = _Results(as_json=as_json)
-    for sent in send_again(picked, config, topics, settings.storage_options, wait_s=wait):
+    for sent in _sent_again(settings, picked, wait):
         results.add(sent)
     if not as_json:
         click.echo(results.summary())
     if results.refused:
         context.exit(REFUSED)
+
+
+class RedriveOptions(TypedDict, total=False):
+    """Options of `redrive`; all may be left out. They are the settings of these names.
+
+    `timeout`: seconds to wait for each outcome; 0 doesn't wait.
+    """
+
+    bootstrap_servers: str
+    transactions_topic: str
+    outcomes_topic: str
+    dead_letters_topic: str
+    kafka: Mapping[str, str]
+    storage_options: Mapping[str, str]
+    group: str
+    config: Path
+    timeout: float
+
+
+def redrive(
+    table: str | os.PathLike[str] | None = None,
+    *,
+    offsets: Iterable[int | str] | None = None,
+    every: bool = False,
+    dry_run: bool = False,
+    **options: Unpack[RedriveOptions],
+) -> list[dict[str, Any]]:
+    """Returns the dead letters, or sends chosen ones again: each as `lakefold redrive --json` prints it.
+
+        refused = lakefold.redrive("s3://lake/flights.lance")
+        sent = lakefold.redrive("s3://lake/flights.lance", every=True)
+
+    `table`: only its dead letters. `offsets`: those of the proposals that are sent again, each as a number or
+    as "PARTITION/OFFSET"; `every`: all of them. They keep their keys, so what was committed meanwhile is a
+    Duplicate. `sent_to` is the new position, `outcome` the new outcome, and `obstacle` says why one was not
+    sent. `dry_run`: nothing is sent, and `would_send` says what would be.
+
+    Raises `InvalidError` if not exactly one dead letter has an offset, or an option is wrong, `RetryError` if
+    the brokers don't answer or an outcome is late: another call is safe.
+    """
+    from lakefold.writing.options import function_settings
+
+    settings = function_settings(options, RedriveOptions.__annotations__)
+    where = None if table is None else str(table)
+    chosen = [str(each) for each in offsets or ()]
+    if offsets is None and not every:
+        return [plain_letter(letter) for letter in _letters(settings, where)]
+    if offsets is not None and every:
+        raise InvalidError("offsets and every both choose dead letters", hint="give one of them")
+    picked = _picked(settings, where, chosen) if chosen or every else []
+    if dry_run:
+        return [_plain_dry(letter) for letter in picked]
+    return [_plain_sent(sent) for sent in _sent_again(settings, picked, options.get("timeout", WAIT_S))]
+
+
+def _letters(settings: Settings, table: str | None) -> Iterator[DeadLetter]:
+    """Yields the dead letters, of one table if it is named."""
+    from lakefold_log.read.dead_letters import read_dead_letters
+
+    uri = None if table is None else canonical(table)
+    config, topics = settings.kafka_config(), settings.topics()
+    for letter in read_dead_letters(config, topics.dead_letters, timeout_s=PATIENCE_S):
+        if uri in (None, letter.table):
+            yield letter
+
+
+def _picked(settings: Settings, table: str | None, chosen: Sequence[str]) -> list[DeadLetter]:
+    """Returns the dead letters that are chosen, or all if none is; some have an obstacle."""
+    from lakefold.proposals.resend import checked, pick
+
+    picked, options = pick(_letters(settings, table), chosen), settings.storage_options
+    config, topics, group = settings.kafka_config(), settings.topics(), settings.group
+    return checked(picked, config, topics, options, group=group, timeout_s=PATIENCE_S)
+
+
+def _sent_again(settings: Settings, picked: Sequence[DeadLetter], wait_s: float) -> Iterator[SentAgain]:
+    from lakefold.proposals.resend import send_again
+
+    config, topics = settings.kafka_config(), settings.topics()
+    return send_again(picked, config, topics, settings.storage_options, wait_s=wait_s)
 
 
 class _Results:
@@ -126,21 +200,30 @@ class _Results:
 
     def add(self, sent: SentAgain) -> None:
         """Counts and prints the result of a dead letter."""
-        from lakefold_reader.as_json import plain_position
-        from lakefold_table.marks.outcome_messages import json_form, outcome_message
-
         kind, text = _result(sent)
         self._counts[kind] += 1
         if self._as_json:
-            position, outcome = sent.position, sent.outcome
-            more = {
-                "sent_to": None if position is None else plain_position(position),
-                "outcome": None if outcome is None else json_form(outcome_message(outcome)),
-                "same_cause": sent.same_cause,
-            }
-            print_json({**plain_letter(sent.letter), "obstacle": sent.obstacle, **more})
+            print_json(_plain_sent(sent))
         else:
             print_line(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
+
+
+def _plain_sent(sent: SentAgain) -> dict[str, Any]:
+    from lakefold_reader.as_json import plain_position
+    from lakefold_table.marks.outcome_messages import json_form, outcome_message
+
+    position, outcome = sent.position, sent.outcome
+    return {
+        **plain_letter(sent.letter),
+        "obstacle": sent.obstacle,
+        "sent_to": None if position is None else plain_position(position),
+        "outcome": None if outcome is None else json_form(outcome_message(outcome)),
+        "same_cause": sent.same_cause,
+    }
+
+
+def _plain_dry(letter: DeadLetter) -> dict[str, Any]:
+    return {**plain_letter(letter), "would_send": not letter.obstacle}
 
 
 def _result(sent: SentAgain) -> tuple[str, str]:
@@ -177,7 +260,7 @@ def _cells(letter: DeadLetter) -> tuple[object, ...]:
 
 def _print_dry(letter: DeadLetter, *, as_json: bool) -> None:
     if as_json:
-        print_json({**plain_letter(letter), "would_send": not letter.obstacle})
+        print_json(_plain_dry(letter))
         return
     result = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
     print_line(f"{letter.position}  {_key(letter)}  {result}")

@@ -8,7 +8,7 @@ import http.client
 import json
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -17,12 +17,14 @@ from lakefold.console.output import print_columns, print_json, print_line
 from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from lakefold.console.settings import Settings
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.overview import Overview, PartitionView
 
+_TIMEOUT_S = 5.0
 _LARGE_KIB = 64
 """What the apps of a table take in each version is shown from so many KiB on."""
 
@@ -36,7 +38,7 @@ _LARGE_KIB = 64
 @click.option(
     "--timeout",
     type=click.FloatRange(0.1, 600),
-    default=5.0,
+    default=_TIMEOUT_S,
     show_default=True,
     help="Seconds that each request to the brokers may take.",
 )
@@ -49,26 +51,68 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     --http-port. The number of apps is that of the applications whose batches a table knows; `lakefold forget`
     forgets one. The exit code is 5 if no broker answers, and 2 if the transactions topic does not exist.
     """
+    document = _status(settings, timeout)
+    if as_json:
+        print_json(document)
+    else:
+        _show(settings, document)
+        _show_parked(settings, document["parked"])
+        _show_absent_removals(document["absent_removals"] or [])
+
+
+class StatusOptions(TypedDict, total=False):
+    """Options of `status`; all may be left out. They are the settings of these names.
+
+    `timeout`: seconds that each request to the brokers may take. `http_host`, `http_port`: where the
+    committer says which tables are parked.
+    """
+
+    bootstrap_servers: str
+    transactions_topic: str
+    outcomes_topic: str
+    dead_letters_topic: str
+    kafka: Mapping[str, str]
+    storage_options: Mapping[str, str]
+    group: str
+    roots: Sequence[str]
+    http_host: str
+    http_port: int
+    config: Path
+    timeout: float
+
+
+def status(**options: Unpack[StatusOptions]) -> dict[str, Any]:
+    """Returns the brokers, topics, lag and tables, and what is parked, as `lakefold status --json` prints it.
+
+        lakefold.status(roots=["s3://lake"])["lag"]["total"]
+
+    `parked` is None if no committer of these brokers answers. Raises `RetryError` if no broker answers,
+    `InvalidError` if the transactions topic does not exist or an option is wrong.
+    """
+    from lakefold.writing.options import function_settings
+
+    settings = function_settings(options, StatusOptions.__annotations__)
+    return _status(settings, options.get("timeout", _TIMEOUT_S))
+
+
+def _status(settings: Settings, timeout_s: float) -> dict[str, Any]:
+    """Returns the status as plain values."""
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.overview import overview
 
     # Two topics with the same name are an error before any broker is connected.
     settings.topics()
-    admin = Admin(settings.kafka_config(), timeout_s=timeout)
+    admin = Admin(settings.kafka_config(), timeout_s=timeout_s)
     cluster = overview(admin, settings.group)
     _check_topic(admin, settings, {view.topic for view in cluster.partitions})
     waiting = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
     tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
-    seen = seen_tables(settings.http_host, settings.http_port, timeout, cluster.cluster_id)
-    parked = None if seen is None else seen["parked"]
-    if as_json:
-        absent = None if seen is None else seen.get("absent_removals", [])
-        document = _document(settings, cluster, waiting, tables)
-        print_json({**document, "parked": parked, "absent_removals": absent})
-    else:
-        _show(settings, cluster, waiting, tables)
-        _show_parked(settings, parked)
-        _show_absent_removals([] if seen is None else seen.get("absent_removals", []))
+    seen = seen_tables(settings.http_host, settings.http_port, timeout_s, cluster.cluster_id)
+    return {
+        **_document(settings, cluster, waiting, tables),
+        "parked": None if seen is None else seen["parked"],
+        "absent_removals": None if seen is None else seen.get("absent_removals", []),
+    }
 
 
 def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
@@ -234,27 +278,28 @@ def _apps_text(apps: dict[str, int] | None) -> str | None:
     return f"{number} ({', '.join(more)})" if more else number
 
 
-def _show(
-    settings: Settings, cluster: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
-) -> None:
-    brokers = ", ".join(f"{address} (node {node})" for node, address in cluster.brokers.items())
-    print_line(f"cluster {cluster.cluster_id}: {brokers}")
+def _show(settings: Settings, document: dict[str, Any]) -> None:
+    brokers = ", ".join(f"{each['address']} (node {each['id']})" for each in document["brokers"])
+    print_line(f"cluster {document['cluster_id']}: {brokers}")
     click.echo()
-    if cluster.partitions:
-        print_columns(
-            ("topic", "partition", "low", "high"),
-            [(view.topic, str(view.partition), view.low, view.high) for view in cluster.partitions],
-        )
+    offsets = [
+        (topic["topic"], str(each["partition"]), each["low"], each["high"])
+        for topic in document["topics"]
+        for each in topic["partitions"]
+    ]
+    if offsets:
+        print_columns(("topic", "partition", "low", "high"), offsets)
     else:
         click.echo("no topics yet: the committer creates them")
     click.echo()
-    if waiting:
-        print_line(f"group {settings.group} on {settings.transactions_topic}:")
+    lag, tables = document["lag"], document["tables"]
+    if lag["partitions"]:
+        print_line(f"group {lag['group']} on {lag['topic']}:")
         print_columns(
             ("partition", "committed", "lag", "taken over last by"),
             [
-                (str(view.partition), view.committed, view.lag, _last_committer(view) or "-")
-                for view in waiting
+                (str(each["partition"]), each["committed"], each["lag"], each["committer"] or "-")
+                for each in lag["partitions"]
             ],
         )
         click.echo()

@@ -20,7 +20,7 @@ from lakefold_table.versions.table_address import TableAddress
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 LOG = structlog.get_logger("lakefold")
 
@@ -66,6 +66,12 @@ def all_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iter
     after the tables of the other roots.
     """
     return _tables_of(roots, storage_options, lambda _: None, _MOST_FOLDERS)
+
+
+def without_branches(names: Collection[str]) -> list[str]:
+    """Returns the tables among these URIs, sorted: a branch of one of them, named by its folder, is none."""
+    parts = ((uri, uri.partition(f"/{TREE}/")) for uri in names)
+    return sorted(uri for uri, (table, tree, _) in parts if not tree or table not in names)
 
 
 def _tables_of(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold.setup.tables import all_tables, may_be_table
+from lakefold.setup.tables import all_tables, may_be_table, without_branches
 from lakefold.web.activity import MAX_TABLES, Activity
 from lakefold_maintenance.planning.policy import MaintenancePolicy, policy_of
 from lakefold_reader.as_json import iso, plain_consumer, plain_position
@@ -22,7 +22,6 @@ from lakefold_reader.formats import in_its_format, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.snapshot.snapshot import Table, table_of
 from lakefold_reader.versions.listing import newest_of
-from lakefold_table.branch_names import TREE
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import is_under
 
@@ -90,7 +89,7 @@ class TableCatalog:
             names, self.problem = set(self._names), str(error)
         with self._lock:
             self._named = {uri for uri in self._activity.tables() if self.has(uri)}
-            self._names = _without_branches(names | self._named)
+            self._names = without_branches(names | self._named)
 
     def has(self, uri: str) -> bool:
         """Returns whether the page may show the table with this URI, which is canonical and below a root."""
@@ -123,7 +122,7 @@ class TableCatalog:
             new = {uri for uri in changed if uri not in self._named and self.has(uri)}
             if new:
                 self._named |= new
-                self._names = _without_branches({*self._names, *new})
+                self._names = without_branches({*self._names, *new})
 
     @property
     def count(self) -> int:
@@ -186,12 +185,6 @@ class TableCatalog:
             return _Known({**document, "consumers": consumers_of(source)}, newest, now, opened_at)
 
         return in_its_format(open_source(uri, self._options), read)
-
-
-def _without_branches(names: set[str]) -> list[str]:
-    """Returns the tables among these URIs, sorted: a branch of one of them, named by its folder, is none."""
-    parts = ((uri, uri.partition(f"/{TREE}/")) for uri in names)
-    return sorted(uri for uri, (table, tree, _) in parts if not tree or table not in names)
 
 
 def summary_of(source: Source, version: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from lakefold.writing.options import WriteOptions, batch_key, check_kinds, write_settings
@@ -10,6 +11,7 @@ from lakefold_ingest.merge.clauses import UPSERT, Clause, Merge, names_of
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
+from lakefold_ingest.operations.overwrite import OverwriteRows
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batch_writer import BatchWriter
@@ -71,6 +73,39 @@ def append(
         source, leaves_rows_out=bool(settings.bad_records), source_columns=settings.bad_records_columns
     )
     return put_batch(settings, key, operation, rows=source)
+
+
+def overwrite(
+    table: str | os.PathLike[str],
+    rows: ArrowStream,
+    *,
+    where: str | None = None,
+    overwrite_schema: bool = False,
+    app_id: str | None = None,
+    batch_id: int | None = None,
+    **options: Unpack[WriteOptions],
+) -> BatchReport:
+    """Replaces the rows of a table through the log: all rows, or those for which `where` (SQL) holds.
+
+        lakefold.overwrite("s3://lake/prices", rows)
+        lakefold.overwrite("s3://lake/days", rows, where="day = '2026-06-01'")
+
+    `rows` are those of `lakefold.append`; with `where`, each has to meet it. One version has the new rows
+    instead of the old ones. The rows must fit the table's columns; with `merge_schema` it gets the columns
+    that it lacks, and with `overwrite_schema` those of the rows instead of its own, and a Delta table the
+    partition columns of `partition_by` if they are given. If the table does not exist, it is created. Rows
+    that others add meanwhile are judged by the table's isolation level, as with Spark's mode `overwrite`.
+
+    `app_id`, `batch_id` and `options` are those of `lakefold.append`, without `bad_records`. Raises
+    `InvalidError` if rows don't fit the table or the condition, or the table is append-only, and as
+    `lakefold.append`.
+    """
+    settings = write_settings(table, options, overwrite)
+    check_kinds({"where": where, "overwrite_schema": overwrite_schema})
+    key = batch_key(app_id, batch_id)
+    source = RowSource(rows, checks=key.batch_id is not None)
+    settings = replace(settings, keeps_schema=not overwrite_schema)
+    return put_batch(settings, key, OverwriteRows(source, where, settings), rows=source)
 
 
 def upsert(

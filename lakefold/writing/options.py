@@ -21,7 +21,17 @@ from lakefold_ingest.writing.settings import (
     Wait,
     WriteSettings,
 )
-from lakefold_reader.spark.option_kinds import COUNT, FLAG, NAMES, PAIRS, SECONDS, TEXT, WORD, OptionKind
+from lakefold_reader.spark.option_kinds import (
+    COUNT,
+    FLAG,
+    NAMES,
+    NUMBER,
+    PAIRS,
+    SECONDS,
+    TEXT,
+    WORD,
+    OptionKind,
+)
 from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, is_under
@@ -103,6 +113,9 @@ _KINDS = {
     **dict.fromkeys(("target_rows_per_file", "metrics_port", "threads"), COUNT),
     "max_delay": SECONDS,
     "by_policy": FLAG,
+    "overwrite_schema": FLAG,
+    "roots": NAMES,
+    "http_port": NUMBER,
     "clauses": OptionKind(types=Iterable, shown="a list of clauses, as [lakefold.MatchedUpdate()]"),
     "on_report": OptionKind(types=cast("type", Callable), shown="a function"),
 }
@@ -112,12 +125,12 @@ _PYTHON_NAMES = (
     (USER_METADATA, "commit_properties"),
     ("targetFileSize", "max_bytes_per_file"),
     ("predicate", "where"),
+    ("replaceWhere", "where"),
     ("batch_size", "max_rows"),
 )
 """Options of `format("lakefold")` and of other products, each with its name in Python."""
 _INSTEAD = {
-    "mode": "append adds rows, upsert and delete change them; to replace rows, write them with "
-    'Spark: rows.write.format("lakefold").mode("overwrite").save(TABLE)',
+    "mode": "append adds rows, upsert and delete change them, lakefold.overwrite replaces them",
 }
 """What to do instead of a parameter of delta-rs, pylance and delta-spark that doesn't exist here."""
 _REQUIRED = {"max_rows", "max_bytes", "max_delay", "max_queued_bytes", "driver_rows"}
@@ -154,8 +167,8 @@ def function_settings(options: Mapping[str, Any], known: Iterable[str]) -> Setti
         hint = f"the options are: {', '.join(names)}"
         raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
     check_kinds(dict(options))
-    given = {name: options[name] for name in _CONNECTION if options.get(name) is not None}
-    return read_settings(given, options.get("config"))
+    settings = (name for name in names if name in Settings.model_fields and options.get(name) is not None)
+    return read_settings({name: options[name] for name in settings}, options.get("config"))
 
 
 def settings_for(table: str, settings: Settings, *, wait_s: float, **given: object) -> WriteSettings:

@@ -63,7 +63,7 @@ def append(
     write_settings = settings_for(table, settings, wait_s=wait, **written)
     rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
     report = put_batch(write_settings, key, append_source(rows), rows=rows)
-    _print_report(report, key, as_json=as_json)
+    print_report(report, key, as_json=as_json)
 
 
 @verb(
@@ -114,7 +114,7 @@ def upsert(
     write_settings = settings_for(table, settings, wait_s=wait, **written)
     rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
     report = put_batch(write_settings, key, UpsertRows(rows.table(), given), rows=rows)
-    _print_report(report, key, as_json=as_json)
+    print_report(report, key, as_json=as_json)
 
 
 @verb(
@@ -158,7 +158,7 @@ def delete(  # noqa: PLR0913 - click passes each option
     given = rows_for(write_settings, files) if files else None
     rows = None if given is None else RowSource(given, checks=key.batch_id is not None)
     operation = delete_operation(where, by.get("keys", ()), rows)
-    _print_report(put_batch(write_settings, key, operation, rows=rows), key, as_json=as_json)
+    print_report(put_batch(write_settings, key, operation, rows=rows), key, as_json=as_json)
 
 
 @verb(
@@ -210,10 +210,10 @@ def apply_changes(
     events = messages_or_rows(write_settings, files, are_messages=changes.get("envelope") == "debezium")
     rows = RowSource(events, checks=key.batch_id is not None)
     report = put_batch(write_settings, key, ApplyChanges(rows.table(), format_), rows=rows)
-    _print_report(report, key, as_json=as_json)
+    print_report(report, key, as_json=as_json)
 
 
-def _print_report(report: BatchReport, key: Key, *, as_json: bool) -> None:
+def print_report(report: BatchReport, key: Key, *, as_json: bool) -> None:
     """Prints what became of a batch: one line of text, or one JSON document."""
     if not as_json:
         print_line(str(report))

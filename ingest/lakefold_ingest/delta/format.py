@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from lakefold_ingest.delta.alteration import altered
 from lakefold_ingest.delta.new_table import new_table
 from lakefold_ingest.delta.proposals import MERGE, creation_proposal
 from lakefold_ingest.delta.restore import restore
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakefold_ingest.alteration import Alteration
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -57,6 +59,11 @@ class DeltaEvolution:
         if change is None:
             raise RuntimeError("a change is built only if the table lacks columns")
         return change
+
+    def alter(self, view: View, key: Key, alteration: Alteration, source: Source) -> Envelope | None:
+        """See `Evolution.alter`: a metaData action, and a protocol action if it needs features."""
+        del source
+        return altered(delta_view(view, "altering it"), key, alteration)
 
 
 class DeltaWriting:

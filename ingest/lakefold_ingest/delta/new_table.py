@@ -36,7 +36,7 @@ from lakefold_table.delta.table_features.table_properties import (
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
@@ -47,6 +47,7 @@ _NAMESPACE: Final = uuid.UUID("5b0cb9f7-3a3f-4b0d-8f0b-8f8f4b1f6a55")
 """The ids of tables that are created are made in it, so that a creation that is repeated is the same."""
 _BASIC: Final = frozenset({"appendOnly", "invariants"})
 """The features of a table without a list, which delta-spark keeps if it lists them."""
+_LEAST: Final = TableProtocol(1, 2)
 _STORED: Final = ("_row-id-col", "_row-commit-version-col")
 """How the names of the columns begin in which rewritten rows keep their ids and versions."""
 
@@ -74,10 +75,8 @@ def new_table(settings: TableSettings, key: Key, schema: pa.Schema) -> tuple[Tab
         fields, highest = with_physical_names(new_fields(schema), 0, own_id)
         configuration = {**metadata.configuration, HIGHEST_ID: str(highest)}
         metadata = replace(metadata, schema_text=schema_text(fields), configuration=configuration)
-    if metadata.is_on(ROW_TRACKING):
-        named = {name: f"{start}-{own_id}" for name, start in zip(MATERIALIZED, _STORED, strict=True)}
-        metadata = replace(metadata, configuration={**metadata.configuration, **named})
-    protocol = _protocol(metadata, added_features(properties))
+    metadata = with_row_id_columns(metadata)
+    protocol = protocol_with(used_features(metadata) | added_features(properties))
     check_committable(protocol, metadata, settings.table)
     for message, hint in metadata_faults(metadata, writer_features(protocol)):
         raise InvalidError(message, where=settings.table, hint=hint)
@@ -98,17 +97,33 @@ def _properties(settings: TableSettings) -> Mapping[str, str]:
     return {**properties, ROW_TRACKING: "true"}
 
 
-def _protocol(metadata: TableMetadata, added: frozenset[str]) -> TableProtocol:
-    """Returns the protocol with the features that a table uses, and those in `added`."""
+def with_row_id_columns(metadata: TableMetadata) -> TableMetadata:
+    """Returns metadata that name the columns in which rewritten rows keep their ids, if rows are tracked."""
+    if not metadata.is_on(ROW_TRACKING):
+        return metadata
+    named = {name: f"{start}-{metadata.id}" for name, start in zip(MATERIALIZED, _STORED, strict=True)}
+    return replace(metadata, configuration={**named, **metadata.configuration})
+
+
+def used_features(metadata: TableMetadata, present: Collection[str] = ()) -> frozenset[str]:
+    """Returns the features that a table with these metadata uses, without those that are `present`.
+
+    A feature that has several names is present by any of them.
+    """
     columns = all_columns(metadata)
-    features = added | {use.features[0] for use in USES if use.uses(metadata, columns)}
+    used = (use.features for use in USES if use.uses(metadata, columns))
+    return frozenset(names[0] for names in used if set(names).isdisjoint(present))
+
+
+def protocol_with(features: frozenset[str], least: TableProtocol = _LEAST) -> TableProtocol:
+    """Returns the protocol with these features and those they need, not below the versions of `least`."""
     features |= {NEEDS[name] for name in features & NEEDS.keys()}
     if features <= _BASIC:
-        return TableProtocol(1, 2)
+        return _LEAST
     readers = tuple(sorted(name for name in features if BY_NAME[name].readers))
     writers = tuple(sorted(features | _BASIC))
     unlisted = [BY_NAME[name].reader for name in readers]
-    if all(unlisted):
+    if all(unlisted) and least.reader < LISTED_READER:
         # As delta-spark, which lists a feature only for those who must find it in a list.
-        return TableProtocol(max(unlisted, default=1), LISTED_WRITER, None, writers)
+        return TableProtocol(max(least.reader, *unlisted), LISTED_WRITER, None, writers)
     return TableProtocol(LISTED_READER, LISTED_WRITER, readers, writers)

@@ -77,11 +77,11 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
     schema = table_schema(metadata)
     if schema.equals(view.schema, check_metadata=True) and partitions == view.partition_columns():
         return view
-    _check_metadata(view, metadata)
+    check_metadata(view, metadata)
     return replace(view, metadata=metadata, schema=schema)
 
 
-def _check_metadata(view: DeltaView, metadata: TableMetadata) -> None:
+def check_metadata(view: DeltaView, metadata: TableMetadata) -> None:
     """Raises `InvalidError` if the committer would refuse this metadata, whatever rows come with it."""
     before = view.metadata
 

@@ -234,10 +234,23 @@ def _wider(before: str, kind: pa.DataType, path: str) -> str | None:
     return after if isinstance(after, str) and is_kept and is_wider(before, after) else None
 
 
+def widened(field: Members, kind: pa.DataType) -> Members:
+    """Returns a column with a wider simple type, which its metadata list. Raises `InvalidError`."""
+    before, after = field["type"], _type(kind, field["name"])
+    if not isinstance(before, str) or not isinstance(after, str) or not is_wider(before, after):
+        message = f"the column {field['name']!r} can't get the type {after} instead of {before}"
+        hint = "a simple type may get one that has all of its values, as a long instead of an integer"
+        raise InvalidError(message, hint=hint)
+    keys = dict(field.get("metadata") or {})
+    keys[CHANGES] = [*keys.get(CHANGES, ()), {"fromType": before, "toType": after}]
+    return {**field, "type": after, "metadata": keys}
+
+
 def with_physical_names(fields: Iterable[Members], highest: int, whose: str) -> tuple[list[Members], int]:
     """Returns columns of a table with column mapping, with an id and a physical name for those that lack one.
 
-    Also returns the highest id. `whose`: distinguishes the names of this change of the table from others.
+    Also returns the highest id. `whose`: distinguishes the names of this change of the table from others;
+    empty: columns that lack a physical name are in data files by their own, which were not mapped before.
     """
     numbering = _Numbering(highest, whose)
     return [numbering.numbered(field) for field in fields], numbering.highest
@@ -286,7 +299,10 @@ class _Numbering:
         if MAPPED_ID not in metadata:
             self.highest += 1
             metadata[MAPPED_ID] = self.highest
-            metadata[PHYSICAL_NAME] = f"col-{uuid.uuid5(uuid.NAMESPACE_URL, f'{self._whose} {self.highest}')}"
+            metadata[PHYSICAL_NAME] = field["name"]
+            if self._whose:
+                number = uuid.uuid5(uuid.NAMESPACE_URL, f"{self._whose} {self.highest}")
+                metadata[PHYSICAL_NAME] = f"col-{number}"
         return {**field, "type": self._type(field["type"]), "metadata": metadata}
 
     def _type(self, given: Any) -> Any:  # noqa: ANN401 - a JSON value

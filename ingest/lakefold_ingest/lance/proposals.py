@@ -13,7 +13,7 @@ from lakefold_log.write.producer import transaction_uuid
 from lakefold_protos.lakefold.log_pb2 import CreateOptions, Envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_protos.lance.file_pb2 import Field, Schema
@@ -92,6 +92,25 @@ def change_columns(
     envelope.lance.merge.schema.extend(columns)
     envelope.lance.merge.fragments.extend(fragments)
     envelope.lance.merge.preserves_nullability = only_adds
+    return envelope
+
+
+def keep_columns(table: str, key: Key, read_version: int, columns: Iterable[Field]) -> Envelope:
+    """Returns the Project after which the table has these of its fields, which may have other names.
+
+    None of them forbids nulls that it had, so Appends that were built before it may follow it.
+    """
+    envelope = begin_envelope(table, key, read_version)
+    envelope.lance.project.schema.extend(columns)
+    envelope.lance.project.preserves_nullability = True
+    return envelope
+
+
+def change_config(table: str, key: Key, read_version: int, changes: Mapping[str, str | None]) -> Envelope:
+    """Returns the UpdateConfig that sets keys of the configuration, and removes those that are None."""
+    envelope = begin_envelope(table, key, read_version)
+    for name, text in changes.items():
+        envelope.lance.update_config.config_updates.update_entries.add(key=name, value=text)
     return envelope
 
 

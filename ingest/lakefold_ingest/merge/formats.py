@@ -9,7 +9,9 @@ from lakefold_ingest.merge.lance.format import LanceMerging
 from lakefold_ingest.view import not_in_format
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from lakefold_ingest.merge.format import MergeFormat
     from lakefold_ingest.view import View
@@ -22,3 +24,11 @@ def merge_format(view: View) -> MergeFormat:
     if view.format not in FORMATS:
         raise not_in_format("changing rows", view, "append the rows, or use a client of that format")
     return FORMATS[view.format]
+
+
+def check_condition(
+    where: str | None, table_format: str, partitions: Sequence[str], columns: pa.Schema, _: str = ""
+) -> None:
+    """Raises `InvalidError` if rows of a table with these columns can't be chosen by `where`; None: all."""
+    if where is not None:
+        FORMATS[table_format].condition(where, columns, partitions).check()

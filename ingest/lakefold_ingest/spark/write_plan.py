@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT
-from lakefold_ingest.merge.formats import FORMATS, merge_format
+from lakefold_ingest.merge.formats import check_condition, merge_format
 from lakefold_ingest.operations.append import AppendWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.few_rows import FEW_BYTES, FewRows, FewRowsStage
@@ -145,11 +145,11 @@ def plan_write(
     rows, source = schema, settings.bad_records_columns
     schema = own_columns(rows, source)
     where = given.value("replaceWhere")
-    check = partial(_check_condition, where, settings.format or DEFAULT, settings.partition_by)
+    check = partial(check_condition, where, settings.format or DEFAULT, settings.partition_by)
     view = open_or_create(settings, key, lambda: schema, check)
     if settings.merge_schema and settings.keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
-        check = partial(_check_condition, where, view.format, view.partition_columns())
+        check = partial(check_condition, where, view.format, view.partition_columns())
         view = with_columns_of(view, BatchColumns(schema), settings, client, check)
     file_bytes = given.value("targetFileSize")
     stage = _stage(view, settings, given.value("driverRows"), file_bytes)
@@ -173,11 +173,3 @@ def _stage(
         most_rows, most_bytes = sys.maxsize, file_bytes
     most_rows = most_rows if driver_rows is None else driver_rows
     return FewRowsStage(view.uri, settings.storage_options, most_rows, most_bytes)
-
-
-def _check_condition(
-    where: str | None, table_format: str, partitions: Sequence[str], columns: pa.Schema, _: str
-) -> None:
-    """Raises `InvalidError` if the condition can't be evaluated on the columns that a table will have."""
-    if where is not None:
-        FORMATS[table_format].condition(where, columns, partitions).check()

@@ -521,15 +521,9 @@ def open_or_create(
     except NotATableError as error:
         raise NotATableError(error.message, where=settings.table, hint=error.hint) from error
     if schema is None:
-        hint = "append rows first: that creates the table"
+        hint = "create it by lakefold.create or `lakefold create`, or append rows: that creates it as well"
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
-    if (fault := name_fault(settings.table)) is not None:
-        raise InvalidError(fault.message, where=settings.table, hint=fault.hint)
-    check_known(schema, settings.table)
-    table_format = FORMATS[settings.format or DEFAULT]
-    creation = table_format.creation(settings, key, schema)
-    if check is not None:
-        check(table_format.columns(creation), settings.table)
+    creation = creation_of(settings, key, schema, check)
     answer = _client(settings).ask(creation, None, settings.timeout_s)
     result = None if answer.outcome is None else answer.outcome.result
     if answer.outcome is not None and isinstance(result, Invalid):
@@ -544,6 +538,18 @@ def open_or_create(
         where=settings.table,
         hint="another client may have removed it meanwhile; run the batch again",
     )
+
+
+def creation_of(settings: WriteSettings, key: Key, schema: pa.Schema, check: Check | None = None) -> Envelope:
+    """Returns the proposal that creates the table with these columns. Raises as `open_or_create`."""
+    if (fault := name_fault(settings.table)) is not None:
+        raise InvalidError(fault.message, where=settings.table, hint=fault.hint)
+    check_known(schema, settings.table)
+    table_format = FORMATS[settings.format or DEFAULT]
+    creation = table_format.creation(settings, key, schema)
+    if check is not None:
+        check(table_format.columns(creation), settings.table)
+    return creation
 
 
 def _read_view(settings: WriteSettings, *, afresh: bool) -> View | None:

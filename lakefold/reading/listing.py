@@ -1,0 +1,77 @@
+"""`lakefold ls`: the tables below a folder or a bucket, with what their newest versions say of themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.console.options import STORE, json_option, settings_options, verb
+from lakefold.console.output import print_columns, print_json, print_line
+
+if TYPE_CHECKING:
+    from lakefold.console.settings import Settings
+    from lakefold_reader.format.source import Source
+
+
+@verb(
+    "lakefold ls /data",
+    "lakefold ls s3://lake/sales --json | jq -r .table",
+)
+@click.argument("root")
+@settings_options(*STORE)
+@json_option
+def command(settings: Settings, root: str, *, as_json: bool) -> None:
+    """List the tables below ROOT, a folder or bucket prefix: format, version, rows, bytes and last change.
+
+    With --json each is a line. Folders are searched three levels deep, hidden ones are not; nothing is
+    searched for inside of tables. A table that can't be read has the reason instead. Of each only the newest
+    version is read, and no data file. The bytes are those of the data files of this version.
+    """
+    from lakefold.setup.tables import all_tables, without_branches
+    from lakefold_table.uri import canonical
+
+    tables = without_branches({*all_tables((canonical(root),), settings.storage_options)})
+    if as_json:
+        for table in tables:
+            print_json(_document(table, settings))
+        return
+    rows = [[*_document(table, settings).values()] for table in tables]
+    if rows:
+        print_columns(
+            ("table", "format", "version", "rows", "bytes", "changed", ""),
+            [[*cells, error or ""] for *cells, error in rows],
+        )
+    else:
+        print_line(f"no tables below {root}", err=True)
+
+
+def _document(table: str, settings: Settings) -> dict[str, Any]:
+    """Returns what is listed of a table; None if its version does not say it."""
+    from lakefold_reader.formats import in_its_format, open_source
+    from lakefold_table.errors import LakefoldError
+
+    names = ("format", "version", "rows", "bytes", "changed", "error")
+    row: dict[str, Any] = {"table": table, **dict.fromkeys(names)}
+    try:
+        return row | in_its_format(open_source(table, settings.storage_options), _figures)
+    except LakefoldError as error:
+        return row | {"error": error.message}
+
+
+def _figures(source: Source) -> dict[str, Any]:
+    from lakefold_reader.as_json import iso
+    from lakefold_reader.snapshot.snapshot import table_of
+
+    table = table_of(source)
+    rows, sizes = 0, [size for _, size in table.data_files()]
+    known = [size for size in sizes if size is not None]
+    for fragment in table.fragment_sizes():
+        rows = None if rows is None or fragment.rows is None else rows + fragment.rows - fragment.deleted
+    return {
+        "format": table.format,
+        "version": table.version,
+        "rows": rows,
+        "bytes": sum(known) if len(known) == len(sizes) else None,
+        "changed": iso(table.timestamp),
+    }

@@ -1,0 +1,1 @@
+"""`create` and `alter`: tables before their first rows, and what is changed of them besides rows."""

@@ -1,0 +1,175 @@
+"""`lakefold.create` and `lakefold.alter`, as `lakefold` exports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from lakefold.branching.functions import WAIT_S, ProposalOptions, checked, settings_of
+from lakefold.proposals.logged_proposal import send_and_wait
+from lakefold.tables.schema_texts import field_of, schema_from
+from lakefold.writing.options import batch_key, settings_for
+from lakefold_ingest.alteration import Alteration
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.merge.clauses import names_of
+from lakefold_ingest.operations.alter import AlterTable
+from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.writing.batch import check_kind, creation_of, put_batch
+from lakefold_table.entry import Committed, RefusedError
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    import os
+
+    import pyarrow as pa
+
+    from lakefold.console.settings import Settings
+    from lakefold_ingest.writing.report import BatchReport
+    from lakefold_table.entry import Outcome
+
+
+def create(
+    table: str | os.PathLike[str],
+    schema: pa.Schema | Mapping[str, pa.DataType | str],
+    *,
+    format: str = "lance",  # noqa: A002 - as every option of this name
+    partition_by: str | Iterable[str] = (),
+    properties: Mapping[str, str | bool | int] | None = None,
+    stable_row_ids: bool = False,
+    data_storage_version: str | None = None,
+    if_not_exists: bool = False,
+    **options: Unpack[ProposalOptions],
+) -> Outcome | None:
+    """Creates a table without rows, through the log.
+
+        lakefold.create("s3://lake/flights.lance", pyarrow.schema({"id": pyarrow.int64()}))
+        columns = {"id": "long not null", "day": "date", "n": "int"}
+        lakefold.create("s3://lake/days", columns, format="delta", partition_by="day")
+
+    `schema`: that of Arrow, or a type for each column, as Arrow or Spark names it. `format`: "lance" or
+    "delta". `partition_by`, `properties`: those of a Delta table, e.g. {"delta.enableDeletionVectors": True};
+    a Lance table has the property lakefold.isolation. `stable_row_ids`: rows keep their ids when they are
+    moved. `data_storage_version`: of Lance's data files. `if_not_exists`: returns None if there is a table.
+
+    Raises `RefusedError` (with `.outcome`) if the table exists or can't be created, `InvalidError` for a
+    column or a property that it can't have, `RetryError` if no outcome came in time.
+    """
+    settings = settings_of(options)
+    columns = schema_from(schema) if isinstance(schema, Mapping) else schema
+    given = {
+        "format": format,
+        "stable_row_ids": stable_row_ids,
+        **({"partition_by": partition_by} if partition_by else {}),
+        **({"table_properties": properties} if properties else {}),
+        **({} if data_storage_version is None else {"data_storage_version": data_storage_version}),
+    }
+    return create_table(
+        settings,
+        str(table),
+        columns,
+        given,
+        if_not_exists=if_not_exists,
+        wait_s=options.get("timeout", WAIT_S),
+        message=options.get("commit_message", ""),
+    )
+
+
+def create_table(
+    settings: Settings,
+    table: str,
+    columns: pa.Schema,
+    given: Mapping[str, Any],
+    *,
+    if_not_exists: bool,
+    wait_s: float,
+    message: str,
+) -> Outcome | None:
+    """Creates a table with these settings of a write, as `create` does. Raises as it does."""
+    write = settings_for(table, settings, wait_s=wait_s, **given)
+    creation = creation_of(write, new_key(), columns)
+
+    def exists() -> bool:
+        view = read_view(write.table, write.storage_options) if if_not_exists else None
+        if view is not None:
+            check_kind(write, view)
+        return view is not None
+
+    if exists():
+        return None
+    outcome = send_and_wait(settings, creation, wait_s, message)
+    if not isinstance(outcome.result, Committed) and exists():
+        return None
+    try:
+        return checked(outcome)
+    except RefusedError as error:
+        hint = "give if_not_exists=True (--if-not-exists) if it may exist; `lakefold.alter` changes it"
+        raise RefusedError(error.message, outcome=outcome, where=write.table, hint=hint) from error
+
+
+def alter(
+    table: str | os.PathLike[str],
+    *,
+    add: Mapping[str, pa.DataType | pa.Field | str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: str | Iterable[str] = (),
+    widen: Mapping[str, pa.DataType | str] | None = None,
+    properties: Mapping[str, str | bool | int | None] | None = None,
+    app_id: str | None = None,
+    batch_id: int | None = None,
+    **options: Unpack[ProposalOptions],
+) -> BatchReport:
+    """Changes columns and properties of a table through the log, all by one version.
+
+        lakefold.alter("s3://lake/days", properties={"delta.enableTypeWidening": True})
+        lakefold.alter("s3://lake/days", widen={"n": "long"}, add={"note": "string"})
+        lakefold.alter("s3://lake/flights.lance", rename={"dep": "departure"}, drop=["tail"])
+
+    `add`: new columns, null in the rows of the table. `rename`: new names by the present ones. `drop`:
+    columns that go; their values stay in data files until these are rewritten or cleaned up. `widen`: wider
+    types; a Lance table's column is written again for that, as with `merge_schema`. `properties`: values,
+    None removes one. Types are Arrow's, or named as Arrow or Spark names them. Only columns at the top level
+    are changed.
+
+    To rename or drop columns, a Delta table needs the property delta.columnMapping.mode = name, and for wider
+    types delta.enableTypeWidening = true. Features that a property or a type needs are added to its protocol.
+    A Lance table's properties, the keys of its configuration, are changed by a call of their own.
+
+    If others change the table meanwhile, it is altered on their version. Nothing is sent if it is so already.
+    With `app_id` and `batch_id` it is done once, however often the same call is made.
+
+    Raises `InvalidError` that names what the table can't have or must keep, such as partition columns, keys
+    and what a constraint uses, `RefusedError` (with `.outcome`) if the committer refused it, `RetryError` if
+    no outcome came in time.
+    """
+    settings = settings_of(options)
+    given = alteration_of(add or {}, rename or {}, names_of(drop, "drop"), widen or {}, properties or {})
+    write = settings_for(
+        str(table),
+        settings,
+        wait_s=options.get("timeout", WAIT_S),
+        commit_message=options.get("commit_message", ""),
+    )
+    return put_batch(write, batch_key(app_id, batch_id), AlterTable(given))
+
+
+def alteration_of(
+    add: Mapping[str, pa.DataType | pa.Field | str],
+    rename: Mapping[str, str],
+    drop: tuple[str, ...],
+    widen: Mapping[str, pa.DataType | str],
+    properties: Mapping[str, str | bool | int | None],
+) -> Alteration:
+    """Returns what a user changes. Raises `InvalidError` for an unknown type, and as `Alteration`."""
+    for name, given in {"add": add, "rename": rename, "widen": widen, "properties": properties}.items():
+        if not isinstance(given, Mapping):
+            raise InvalidError(f"{given!r} can't be its value", where=name, hint="give a mapping, by names")
+    return Alteration(
+        tuple(field_of(name, kind) for name, kind in add.items()),
+        dict(rename),
+        drop,
+        {name: field_of(name, kind).type for name, kind in widen.items()},
+        {
+            name: str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+            for name, value in properties.items()
+        },
+    )
