@@ -25,7 +25,7 @@ from lakefold.writing.options import function_settings
 from lakefold_log.write.authorship import check_message
 from lakefold_table.branch_names import check_branch_name
 from lakefold_table.entry import Invalid, Outcome, RefusedError, Rejected
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, Text
 from lakefold_table.versions.table_address import TableAddress
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ def _sent(settings: Settings, envelope: Envelope, options: ProposalOptions) -> O
     return checked(send_and_wait(settings, envelope, wait_s, message))
 
 
-def checked(outcome: Outcome) -> Outcome:
-    """Returns an outcome. Raises `RefusedError` if it is a refusal."""
+def checked(outcome: Outcome, hint: Text = "") -> Outcome:
+    """Returns an outcome. Raises `RefusedError` with this hint if it is a refusal."""
     if isinstance(outcome.result, Rejected | Invalid):
-        raise RefusedError(result_text(outcome), outcome=outcome, where=outcome.table)
+        raise RefusedError(result_text(outcome), outcome=outcome, where=outcome.table, hint=hint)
     return outcome

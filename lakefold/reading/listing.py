@@ -10,6 +10,8 @@ from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json, print_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakefold.console.settings import Settings
     from lakefold_reader.format.source import Source
 
@@ -64,14 +66,16 @@ def _figures(source: Source) -> dict[str, Any]:
     from lakefold_reader.snapshot.snapshot import table_of
 
     table = table_of(source)
-    rows, sizes = 0, [size for _, size in table.data_files()]
-    known = [size for size in sizes if size is not None]
-    for fragment in table.fragment_sizes():
-        rows = None if rows is None or fragment.rows is None else rows + fragment.rows - fragment.deleted
+    rows = [None if each.rows is None else each.rows - each.deleted for each in table.fragment_sizes()]
     return {
         "format": table.format,
         "version": table.version,
-        "rows": rows,
-        "bytes": sum(known) if len(known) == len(sizes) else None,
+        "rows": _sum(rows),
+        "bytes": _sum([size for _, size in table.data_files()]),
         "changed": iso(table.timestamp),
     }
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

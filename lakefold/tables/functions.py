@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from lakefold.branching.functions import WAIT_S, ProposalOptions, checked, settings_of
 from lakefold.proposals.logged_proposal import send_and_wait
@@ -15,8 +15,8 @@ from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.operations.alter import AlterTable
 from lakefold_ingest.proposals.key import new_key
 from lakefold_ingest.writing.batch import check_kind, creation_of, put_batch
-from lakefold_table.entry import Committed, RefusedError
-from lakefold_table.errors import InvalidError
+from lakefold_table.entry import Invalid, Rejected
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     import os
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_table.entry import Outcome
+
+
+MAY_EXIST: Final = ("if it may exist, give ", OptionName("if_not_exists"), "; to change it, alter it")
 
 
 def create(
@@ -63,7 +66,7 @@ def create(
         **({"table_properties": properties} if properties else {}),
         **({} if data_storage_version is None else {"data_storage_version": data_storage_version}),
     }
-    return create_table(
+    outcome = create_table(
         settings,
         str(table),
         columns,
@@ -72,6 +75,7 @@ def create(
         wait_s=options.get("timeout", WAIT_S),
         message=options.get("commit_message", ""),
     )
+    return None if outcome is None else checked(outcome, MAY_EXIST)
 
 
 def create_table(
@@ -84,7 +88,10 @@ def create_table(
     wait_s: float,
     message: str,
 ) -> Outcome | None:
-    """Creates a table with these settings of a write, as `create` does. Raises as it does."""
+    """Creates a table with these settings of a write, and returns the outcome, also a refusal.
+
+    Returns None if there is a table already and `if_not_exists`. Else raises as `create`.
+    """
     write = settings_for(table, settings, wait_s=wait_s, **given)
     creation = creation_of(write, new_key(), columns)
 
@@ -97,13 +104,8 @@ def create_table(
     if exists():
         return None
     outcome = send_and_wait(settings, creation, wait_s, message)
-    if not isinstance(outcome.result, Committed) and exists():
-        return None
-    try:
-        return checked(outcome)
-    except RefusedError as error:
-        hint = "give if_not_exists=True (--if-not-exists) if it may exist; `lakefold.alter` changes it"
-        raise RefusedError(error.message, outcome=outcome, where=write.table, hint=hint) from error
+    is_refused = isinstance(outcome.result, Rejected | Invalid)
+    return None if is_refused and exists() else outcome
 
 
 def alter(

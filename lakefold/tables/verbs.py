@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
-from lakefold.console.outcomes import print_outcome
+from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.console.output import print_json, print_line
 from lakefold.writing.verb_options import FILE, key_options, message_option, option_flags, wait_option
 from lakefold.writing.verbs import print_report
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 @message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
-def create(
+@click.pass_context
+def create(  # noqa: PLR0913 - its options
+    context: click.Context,
+    /,
     settings: Settings,
     table: str,
     *,
@@ -66,6 +69,7 @@ def create(
     )
     if outcome is not None:
         print_outcome(outcome, as_json=as_json)
+        exit_if_refused(context, outcome)
     elif as_json:
         print_json({"table": table, "outcome": None})
     else:

@@ -213,6 +213,8 @@ class Outcome:
     @property
     def version(self) -> int | None:
         """The version that contains the proposal, or that a tag names; None if there is none, or unknown."""
+        if isinstance(self.result, Committed):
+            return self.result.version
         return None if isinstance(self.result, Rejected | Invalid) else self.result.version or None
 
 
