@@ -48,9 +48,12 @@ def read_properties(given: Mapping[str, str | bool | int]) -> dict[str, str]:
 
     Raises `InvalidError` that names one which tables can't have, with the nearest.
     """
-    return checked_properties(
-        {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
-    )
+    return checked_properties({name: property_text(value) for name, value in given.items()})
+
+
+def property_text(value: str | bool | int) -> str:  # noqa: FBT001 - the value of a property
+    """Returns the value of a property as a text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) -> View | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -32,6 +32,13 @@ class VersionChoice:
         """Whether nothing but a branch was named."""
         return (self.number, self.tag, self.point.as_of, self.point.at_position) == (None, None, None, None)
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """Returns the choice as `lakefold.open` takes it."""
+        position, as_of = self.point.at_position, self.point.as_of
+        chosen = {"version": self.number, "tag": self.tag, "as_of": as_of, "at_position": position}
+        return {**chosen, "branch": self.branch}
+
     def find(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
         """Returns the version of a table of any format. Raises as `lakefold.open` does."""
         from lakefold_reader.formats import in_its_format, open_source
@@ -52,14 +59,7 @@ class VersionChoice:
         from lakefold_reader.versions.branches import main_and_branch
         from lakefold_table.version_mark import mark_of
 
-        source, number = find_version(
-            opened,
-            self.number,
-            tag=self.tag,
-            branch=self.branch,
-            as_of=self.point.as_of,
-            at_position=self.point.at_position,
-        )
+        source, number = find_version(opened, **self.named)
         # Opening it shows that it exists and is not a late version.
         table_id = newest_id(source)
         version = table_of(source, number).version

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
 from lakefold.branching.branch_removal import is_deleted, remove_files
 from lakefold.branching.chosen_version import VersionChoice
@@ -20,6 +20,7 @@ from lakefold.branching.ref_proposals import (
 from lakefold.branching.revert import RevertReport, all_but, send_revert
 from lakefold.console.options import Point
 from lakefold.console.outcomes import result_text
+from lakefold.console.settings import LogOptions
 from lakefold.proposals.logged_proposal import send_and_wait
 from lakefold.writing.options import function_settings
 from lakefold_log.write.authorship import check_message
@@ -31,7 +32,6 @@ from lakefold_table.versions.table_address import TableAddress
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -40,22 +40,12 @@ WAIT_S: Final = 60.0
 """How many seconds a function waits for an outcome if no other time is given."""
 
 
-class ProposalOptions(TypedDict, total=False):
-    """Options of functions that send one proposal; all may be left out.
+class ProposalOptions(LogOptions, total=False):
+    """Options of functions that send one proposal: `LogOptions`, and `commit_message`, which says why.
 
-    The brokers, topics, `kafka` (librdkafka's options) and `storage_options` (pylance's) come from
-    `LAKEFOLD_…` variables if they aren't given, else from the TOML file `config`. If neither names brokers,
-    those of `lakefold up` are used. `timeout`: seconds to wait for the outcome. `commit_message`: why;
     `lakefold log` and `explain` show it.
     """
 
-    bootstrap_servers: str
-    transactions_topic: str
-    outcomes_topic: str
-    kafka: Mapping[str, str]
-    storage_options: Mapping[str, str]
-    config: Path
-    timeout: float
     commit_message: str
 
 

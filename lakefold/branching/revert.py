@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from lakefold.console.settings import LogOptions
 from lakefold.errors import SettingError
 from lakefold.writing.options import function_settings, settings_for
 from lakefold_ingest.formats import read_view
@@ -20,7 +21,6 @@ from lakefold_table.errors import InvalidError, NotATableError, OptionName
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from lakefold.console.settings import Settings
     from lakefold_ingest.revert.conflicts import RowConflict
@@ -35,24 +35,13 @@ REVERTS = "reverts"
 """The property of a version in which it says for people what it undid."""
 
 
-class RevertOptions(TypedDict, total=False):
-    """Options of `revert`; all may be left out.
+class RevertOptions(LogOptions, total=False):
+    """Options of `revert`: `LogOptions`, and `commit_properties` of the version that undoes the batches.
 
-    `timeout`: seconds to wait for the outcome. `commit_properties`: recorded by the version that undoes the
-    batches. `commit_message`: why; `lakefold log` and `explain` show it. The other settings come from
-    `LAKEFOLD_…` variables if they aren't given, else from the TOML file `config`. If neither names brokers,
-    those of `lakefold up` are used; a dry run needs none, unless several entries share a version.
+    A dry run needs no brokers, unless several entries share a version.
     """
 
-    timeout: float
     commit_properties: Mapping[str, str]
-    commit_message: str
-    bootstrap_servers: str
-    transactions_topic: str
-    outcomes_topic: str
-    kafka: Mapping[str, str]
-    storage_options: Mapping[str, str]
-    config: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
@@ -468,3 +468,20 @@ def _parts(text: str) -> list[object]:
 def _masked(key: str, value: str) -> str:
     """Returns `MASK` if the option's name suggests a secret, else the value without a login inside a URI."""
     return MASK if _SECRET.search(key) and value else _LOGIN_IN_URI.sub(MASK, value)
+
+
+class LogOptions(TypedDict, total=False):
+    """Options of functions that use the log; all may be left out.
+
+    The brokers, topics, `kafka` (librdkafka's options) and `storage_options` (pylance's) come from
+    `LAKEFOLD_…` variables if they aren't given, else from the TOML file `config`. If neither names brokers,
+    those of `lakefold up` are used. `timeout`: seconds to wait for an outcome, or an answer of the brokers.
+    """
+
+    bootstrap_servers: str
+    transactions_topic: str
+    outcomes_topic: str
+    kafka: Mapping[str, str]
+    storage_options: Mapping[str, str]
+    config: Path
+    timeout: float

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import REFUSED, result_text
 from lakefold.console.output import pages, print_columns, print_json, print_line
+from lakefold.console.settings import LogOptions
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakefold.console.settings import Settings
     from lakefold.proposals.resend import SentAgain
@@ -102,21 +102,11 @@ def command(
         context.exit(REFUSED)
 
 
-class RedriveOptions(TypedDict, total=False):
-    """Options of `redrive`; all may be left out. They are the settings of these names.
+class RedriveOptions(LogOptions, total=False):
+    """Options of `redrive`: `LogOptions`, of which a `timeout` of 0 doesn't wait, and settings."""
 
-    `timeout`: seconds to wait for each outcome; 0 doesn't wait.
-    """
-
-    bootstrap_servers: str
-    transactions_topic: str
-    outcomes_topic: str
     dead_letters_topic: str
-    kafka: Mapping[str, str]
-    storage_options: Mapping[str, str]
     group: str
-    config: Path
-    timeout: float
 
 
 def redrive(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakefold.branching.chosen_version import VersionChoice, version_options
 from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json, print_table
 from lakefold_reader.spark.option_kinds import NAMES
@@ -24,25 +25,21 @@ _WIDEST = 60
 )
 @click.argument("table")
 @click.option(
-    "-n", "--rows", "number", type=click.IntRange(min=0), default=10, show_default=True, help="How many."
+    "-n", "--rows", "most", type=click.IntRange(min=0), default=10, show_default=True, help="How many."
 )
 @click.option("--columns", metavar="NAMES", help="Only these columns, with commas.  [default: all]")
 @click.option("--where", metavar="PREDICATE", help="SQL: only rows for which it holds.")
-@click.option("--version", type=click.IntRange(min=0), help="The version to read.  [default: the newest]")
-@click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
-@click.option("--tag", help="The version that this tag names, on its branch.")
+@version_options("Read the version that")
 @settings_options(*STORE)
 @json_option
-def command(  # noqa: PLR0913 - each is an option of the verb
+def command(
     settings: Settings,
     table: str,
     *,
-    number: int,
+    most: int,
     columns: str | None,
     where: str | None,
-    version: int | None,
-    branch: str | None,
-    tag: str | None,
+    choice: VersionChoice,
     as_json: bool,
 ) -> None:
     """Print the first rows of TABLE, or with --json each as a JSON object.
@@ -53,9 +50,9 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     from lakefold_reader.as_json import plain_rows
     from lakefold_reader.snapshot.snapshot import open_table
 
-    opened = open_table(table, version, branch=branch, tag=tag, storage_options=settings.storage_options)
+    opened = open_table(table, **choice.named, storage_options=settings.storage_options)
     chosen = None if columns is None else NAMES.read(columns)
-    batches = opened.to_reader(chosen, where, limit=number, batch_size=max(number, 1))
+    batches = opened.to_reader(chosen, where, limit=most, batch_size=max(most, 1))
     rows = (row for batch in batches for row in plain_rows(batch))
     if as_json:
         for row in rows:

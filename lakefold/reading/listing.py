@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_reader.format.source import Source
 
+_NAMES = ("format", "version", "rows", "bytes", "changed", "error")
+
 
 @verb(
     "lakefold ls /data",
@@ -34,16 +36,12 @@ def command(settings: Settings, root: str, *, as_json: bool) -> None:
     from lakefold_table.uri import canonical
 
     tables = without_branches({*all_tables((canonical(root),), settings.storage_options)})
+    rows = (_document(table, settings) for table in tables)
     if as_json:
-        for table in tables:
-            print_json(_document(table, settings))
-        return
-    rows = [[*_document(table, settings).values()] for table in tables]
-    if rows:
-        print_columns(
-            ("table", "format", "version", "rows", "bytes", "changed", ""),
-            [[*cells, error or ""] for *cells, error in rows],
-        )
+        for row in rows:
+            print_json(row)
+    elif tables:
+        print_columns(("table", *_NAMES), [[*row.values()] for row in rows])
     else:
         print_line(f"no tables below {root}", err=True)
 
@@ -53,8 +51,7 @@ def _document(table: str, settings: Settings) -> dict[str, Any]:
     from lakefold_reader.formats import in_its_format, open_source
     from lakefold_table.errors import LakefoldError
 
-    names = ("format", "version", "rows", "bytes", "changed", "error")
-    row: dict[str, Any] = {"table": table, **dict.fromkeys(names)}
+    row: dict[str, Any] = {"table": table, **dict.fromkeys(_NAMES)}
     try:
         return row | in_its_format(open_source(table, settings.storage_options), _figures)
     except LakefoldError as error:

@@ -8,17 +8,17 @@ import http.client
 import json
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json, print_line
+from lakefold.console.settings import LogOptions
 from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from lakefold.console.settings import Settings
     from lakefold_log.client.admin import Admin
@@ -60,25 +60,14 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
         _show_absent_removals(document["absent_removals"] or [])
 
 
-class StatusOptions(TypedDict, total=False):
-    """Options of `status`; all may be left out. They are the settings of these names.
+class StatusOptions(LogOptions, total=False):
+    """Options of `status`: `LogOptions`, and the settings of these names."""
 
-    `timeout`: seconds that each request to the brokers may take. `http_host`, `http_port`: where the
-    committer says which tables are parked.
-    """
-
-    bootstrap_servers: str
-    transactions_topic: str
-    outcomes_topic: str
     dead_letters_topic: str
-    kafka: Mapping[str, str]
-    storage_options: Mapping[str, str]
     group: str
     roots: Sequence[str]
     http_host: str
     http_port: int
-    config: Path
-    timeout: float
 
 
 def status(**options: Unpack[StatusOptions]) -> dict[str, Any]:

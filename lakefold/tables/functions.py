@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from lakefold.branching.functions import WAIT_S, ProposalOptions, checked, settings_of
 from lakefold.proposals.logged_proposal import send_and_wait
 from lakefold.tables.schema_texts import field_of, schema_from
 from lakefold.writing.options import batch_key, settings_for
 from lakefold_ingest.alteration import Alteration
-from lakefold_ingest.formats import read_view
+from lakefold_ingest.formats import DEFAULT_FILE_VERSION, property_text, read_view
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.operations.alter import AlterTable
 from lakefold_ingest.proposals.key import new_key
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold_ingest.writing.report import BatchReport
+    from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_table.entry import Outcome
 
 
-MAY_EXIST: Final = ("if it may exist, give ", OptionName("if_not_exists"), "; to change it, alter it")
+_MAY_EXIST: Final = ("if it may exist, give ", OptionName("if_not_exists"), "; to change it, alter it")
 
 
 def create(
@@ -39,7 +40,7 @@ def create(
     partition_by: str | Iterable[str] = (),
     properties: Mapping[str, str | bool | int] | None = None,
     stable_row_ids: bool = False,
-    data_storage_version: str | None = None,
+    data_storage_version: str = DEFAULT_FILE_VERSION,
     if_not_exists: bool = False,
     **options: Unpack[ProposalOptions],
 ) -> Outcome | None:
@@ -57,42 +58,29 @@ def create(
     Raises `RefusedError` (with `.outcome`) if the table exists or can't be created, `InvalidError` for a
     column or a property that it can't have, `RetryError` if no outcome came in time.
     """
-    settings = settings_of(options)
-    columns = schema_from(schema) if isinstance(schema, Mapping) else schema
-    given = {
-        "format": format,
-        "stable_row_ids": stable_row_ids,
-        **({"partition_by": partition_by} if partition_by else {}),
-        **({"table_properties": properties} if properties else {}),
-        **({} if data_storage_version is None else {"data_storage_version": data_storage_version}),
-    }
-    outcome = create_table(
-        settings,
+    settings, columns = settings_of(options), schema_from(schema) if isinstance(schema, Mapping) else schema
+    write = settings_for(
         str(table),
-        columns,
-        given,
-        if_not_exists=if_not_exists,
+        settings,
         wait_s=options.get("timeout", WAIT_S),
-        message=options.get("commit_message", ""),
+        commit_message=options.get("commit_message", ""),
+        format=format,
+        partition_by=partition_by,
+        table_properties=properties or {},
+        stable_row_ids=stable_row_ids,
+        data_storage_version=data_storage_version,
     )
-    return None if outcome is None else checked(outcome, MAY_EXIST)
+    outcome = create_table(settings, write, columns, if_not_exists=if_not_exists)
+    return None if outcome is None else checked(outcome, _MAY_EXIST)
 
 
 def create_table(
-    settings: Settings,
-    table: str,
-    columns: pa.Schema,
-    given: Mapping[str, Any],
-    *,
-    if_not_exists: bool,
-    wait_s: float,
-    message: str,
+    settings: Settings, write: WriteSettings, columns: pa.Schema, *, if_not_exists: bool
 ) -> Outcome | None:
-    """Creates a table with these settings of a write, and returns the outcome, also a refusal.
+    """Creates a table, and returns the outcome, also a refusal; None if it exists and `if_not_exists`.
 
-    Returns None if there is a table already and `if_not_exists`. Else raises as `create`.
+    Else raises as `create`.
     """
-    write = settings_for(table, settings, wait_s=wait_s, **given)
     creation = creation_of(write, new_key(), columns)
 
     def exists() -> bool:
@@ -103,7 +91,7 @@ def create_table(
 
     if exists():
         return None
-    outcome = send_and_wait(settings, creation, wait_s, message)
+    outcome = send_and_wait(settings, creation, write.timeout_s, write.commit_message)
     is_refused = isinstance(outcome.result, Rejected | Invalid)
     return None if is_refused and exists() else outcome
 
@@ -144,7 +132,7 @@ def alter(
     no outcome came in time.
     """
     settings = settings_of(options)
-    given = alteration_of(add or {}, rename or {}, names_of(drop, "drop"), widen or {}, properties or {})
+    given = alteration_of(add, rename, names_of(drop, "drop"), widen, properties)
     write = settings_for(
         str(table),
         settings,
@@ -155,23 +143,21 @@ def alter(
 
 
 def alteration_of(
-    add: Mapping[str, pa.DataType | pa.Field | str],
-    rename: Mapping[str, str],
+    add: Mapping[str, pa.DataType | pa.Field | str] | None,
+    rename: Mapping[str, str] | None,
     drop: tuple[str, ...],
-    widen: Mapping[str, pa.DataType | str],
-    properties: Mapping[str, str | bool | int | None],
+    widen: Mapping[str, pa.DataType | str] | None,
+    properties: Mapping[str, str | bool | int | None] | None,
 ) -> Alteration:
     """Returns what a user changes. Raises `InvalidError` for an unknown type, and as `Alteration`."""
     for name, given in {"add": add, "rename": rename, "widen": widen, "properties": properties}.items():
-        if not isinstance(given, Mapping):
+        if not isinstance(given, Mapping | None):
             raise InvalidError(f"{given!r} can't be its value", where=name, hint="give a mapping, by names")
+    values = (properties or {}).items()
     return Alteration(
-        tuple(field_of(name, kind) for name, kind in add.items()),
-        dict(rename),
+        tuple(field_of(name, kind) for name, kind in (add or {}).items()),
+        rename or {},
         drop,
-        {name: field_of(name, kind).type for name, kind in widen.items()},
-        {
-            name: str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
-            for name, value in properties.items()
-        },
+        {name: field_of(name, kind).type for name, kind in (widen or {}).items()},
+        {name: None if value is None else property_text(value) for name, value in values},
     )

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from lakefold.writing.files import file_rows
 from lakefold_reader.delta.schema import schema_of
-from lakefold_table.delta.table_features.simple_types import arrow_type
 from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
@@ -34,11 +33,13 @@ def type_of(text: str) -> pa.DataType:
     name = text.strip().lower()
     if (parts := _LIST.fullmatch(name)) is not None:
         return pa.list_(type_of(parts[1]), int(parts[2]) if parts[2] else -1)
-    kind = arrow_type(_SQL.get(name, name))
     try:
-        kind = pa.type_for_alias(name) if kind is None else kind
-    except ValueError as error:
-        raise InvalidError(f"there is no type {text!r}", hint=_TYPES) from error
+        kind = _columns([{"name": "", "type": _SQL.get(name, name)}]).field(0).type
+    except LakefoldError:
+        try:
+            kind = pa.type_for_alias(name)
+        except ValueError as error:
+            raise InvalidError(f"there is no type {text!r}", hint=_TYPES) from error
     if pa.types.is_null(kind):
         raise InvalidError("a column of nulls has no type", where=text, hint=_TYPES)
     return kind
@@ -87,5 +88,10 @@ def schema_from(document: object) -> pa.Schema:
     if not isinstance(document, dict) or not document:
         raise InvalidError("the document is no object with columns", hint=_TYPES)
     if isinstance(document.get("fields"), list):
-        return schema_of(json.dumps(document)).arrow
+        return _columns(document["fields"])
     return pa.schema([field_of(name, kind) for name, kind in document.items()])
+
+
+def _columns(fields: list[Any]) -> pa.Schema:
+    """Returns columns that are described as Spark and Delta do. Raises `LakefoldError`."""
+    return schema_of(json.dumps({"type": "struct", "fields": fields})).arrow

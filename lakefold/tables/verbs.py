@@ -9,7 +9,14 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import FILE, key_options, message_option, option_flags, wait_option
+from lakefold.writing.verb_options import (
+    FILE,
+    key_options,
+    message_option,
+    option_flags,
+    pairs,
+    wait_option,
+)
 from lakefold.writing.verbs import print_report
 
 if TYPE_CHECKING:
@@ -62,11 +69,10 @@ def create(  # noqa: PLR0913 - its options
     """
     from lakefold.tables.functions import create_table
     from lakefold.tables.schema_texts import read_schema
+    from lakefold.writing.options import settings_for
 
-    columns = read_schema(file)
-    outcome = create_table(
-        settings, table, columns, given, if_not_exists=if_not_exists, wait_s=wait, message=message
-    )
+    write = settings_for(table, settings, wait_s=wait, commit_message=message, **given)
+    outcome = create_table(settings, write, read_schema(file), if_not_exists=if_not_exists)
     if outcome is not None:
         print_outcome(outcome, as_json=as_json)
         exit_if_refused(context, outcome)
@@ -76,22 +82,8 @@ def create(  # noqa: PLR0913 - its options
         print_line(f"{table} exists, nothing was sent")
 
 
-def _pairs(shown: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
-    def read(_: click.Context, flag: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-        parts = [each.partition("=") for each in given]
-        names = [name.strip() for name, _, _ in parts]
-        if not all(names) or not all(text for _, _, text in parts) or len({*names}) < len(names):
-            message = f"give {shown}, each name once"
-            raise click.BadParameter(message, param=flag)
-        return {name: text.strip() for name, (_, _, text) in zip(names, parts, strict=True)}
-
-    return read
-
-
 def _pair_option(flag: str, shown: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(
-        flag, multiple=True, metavar=shown, callback=_pairs(shown), help=f"{text} Repeatable."
-    )
+    return click.option(flag, multiple=True, metavar=shown, callback=pairs, help=f"{text} Repeatable.")
 
 
 @verb(
@@ -117,11 +109,11 @@ def alter(  # noqa: PLR0913 - click passes each option
     settings: Settings,
     table: str,
     *,
-    add: dict[str, str],
-    rename: dict[str, str],
+    add: dict[str, str] | None,
+    rename: dict[str, str] | None,
     drop: tuple[str, ...],
-    widen: dict[str, str],
-    set: dict[str, str],  # noqa: A002 - click's name of the flag
+    widen: dict[str, str] | None,
+    set: dict[str, str] | None,  # noqa: A002 - click's name of the flag
     unset: tuple[str, ...],
     key: Key,
     written: dict[str, Any],
@@ -144,9 +136,8 @@ def alter(  # noqa: PLR0913 - click passes each option
     from lakefold_ingest.operations.alter import AlterTable
     from lakefold_ingest.writing.batch import put_batch
 
-    both = sorted(set.keys() & {*unset})
-    if both:
-        raise click.UsageError(f"{both[0]} is set and unset; do one of both")
-    alteration = alteration_of(add, rename, drop, widen, {**set, **dict.fromkeys(unset)})
+    if both := (set or {}).keys() & {*unset}:
+        raise click.UsageError(f"{min(both)} is set and unset; do one of both")
+    alteration = alteration_of(add, rename, drop, widen, {**(set or {}), **dict.fromkeys(unset)})
     write = settings_for(table, settings, wait_s=wait, commit_message=message, **written)
     print_report(put_batch(write, key, AlterTable(alteration)), key, as_json=as_json)

@@ -58,7 +58,7 @@ def _flag(option: Option, *, required: bool) -> Callable[[Callable[..., Result]]
     """Returns the flag of an option. Its value is None if it is not given, that of a switch False."""
     names, kind = (_FLAGS[option.name], option.parameter), option.kind
     if option.name == TABLE_PROPERTIES:
-        return click.option(*names, multiple=True, metavar="NAME=VALUE", callback=_properties, help=_PROPERTY)
+        return click.option(*names, multiple=True, metavar="NAME=VALUE", callback=pairs, help=_PROPERTY)
     if kind is FLAG:
         return click.option(*names, is_flag=True, help=_help(option))
     if kind.choices:
@@ -91,10 +91,12 @@ def _help(option: Option) -> str:
     return f"{text[:1].upper()}{text[1:]}." + (f"  [default: {default}]" if default else "")
 
 
-def _properties(_: click.Context, flag: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+def pairs(_: click.Context, flag: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+    """Returns what a repeatable flag was given as NAME=VALUE, None if it was not. Raises `BadParameter`."""
     parts = [each.partition("=") for each in given]
-    if not all(name.strip() and equals for name, equals, _ in parts):
-        message = "give NAME=VALUE"
+    names = [name.strip() for name, _, _ in parts]
+    if len({*names} - {""}) < len(parts) or not all(equals for _, equals, _ in parts):
+        message = f"give {flag.metavar or 'NAME=VALUE'}, each name once"
         raise click.BadParameter(message, param=flag)
     return {name.strip(): text.strip() for name, _, text in parts} or None
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from lakefold_ingest.delta.new_table import protocol_with, used_features, with_row_id_columns
 from lakefold_ingest.delta.proposals import begin_proposal
 from lakefold_ingest.delta.replacement import check_metadata
-from lakefold_ingest.delta.schemas import merged_fields, schema_text, widened, with_physical_names
-from lakefold_ingest.delta.table_schema import table_schema
+from lakefold_ingest.delta.schemas import merged_fields, widened
+from lakefold_ingest.delta.table_schema import table_schema, with_fields
 from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.table_features.columns import PHYSICAL_NAME
@@ -24,13 +24,11 @@ from lakefold_table.delta.table_features.dependent_expressions import (
 )
 from lakefold_table.delta.table_features.metadata_rules import (
     GENERATED,
-    HIGHEST_ID,
     INVARIANT,
     MAPPING_MODE,
     replaced_fault,
     unfit_for_files,
 )
-from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.protocol_check import check_committable
 from lakefold_table.delta.table_features.table_properties import (
     FEATURE_PREFIX,
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.delta.view import DeltaView
     from lakefold_ingest.proposals.key import Key
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_reader.delta.new_files.stored_columns import Members
     from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
 
 _OPERATIONS: Final = {
@@ -91,26 +88,18 @@ def _metadata(view: DeltaView, alteration: Alteration, properties: Mapping[str, 
     if alteration.widen and not after.is_on(TYPE_WIDENING):
         hint = _SET.format(TYPE_WIDENING, "true", TYPE_WIDENING, "true")
         raise InvalidError(f"columns can't get wider types: {TYPE_WIDENING} is not set", hint=hint)
-    fields = [
-        {**_widened(field, alteration), "name": alteration.rename.get(field["name"], field["name"])}
-        for field in fields_in(before)
-        if field["name"] not in alteration.drop
-    ]
+    fields = []
+    for field in fields_in(before):
+        name = field["name"]
+        kept = widened(field, alteration.widen[name]) if name in alteration.widen else field
+        if name not in alteration.drop:
+            fields.append({**kept, "name": alteration.rename.get(name, name)})
     fields, _ = merged_fields(fields, alteration.add)
-    configuration = dict(after.configuration)
-    if after.maps_columns:
-        # The files of a table that was not mapped have its columns by their own names.
-        whose = f"{before.id} {view.version}" if before.maps_columns else ""
-        fields, highest = with_physical_names(fields, number_of(configuration.get(HIGHEST_ID)) or 0, whose)
-        configuration[HIGHEST_ID] = str(highest)
-    is_same = fields == fields_in(before)
-    text = before.schema_text if is_same else schema_text(fields)
-    return with_row_id_columns(replace(after, schema_text=text, configuration=configuration))
-
-
-def _widened(field: Members, alteration: Alteration) -> Members:
-    name = field["name"]
-    return widened(field, alteration.widen[name]) if name in alteration.widen else field
+    if fields == fields_in(before) and before.maps_columns == after.maps_columns:
+        return with_row_id_columns(after)
+    # The files of a table that was not mapped have its columns by their own names.
+    whose = f"{before.id} {view.version}" if before.maps_columns else ""
+    return with_row_id_columns(with_fields(after, fields, whose))
 
 
 def _with_properties(

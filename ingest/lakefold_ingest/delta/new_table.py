@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import rules_of
-from lakefold_ingest.delta.schemas import check_names, new_fields, schema_text, with_physical_names
-from lakefold_ingest.delta.table_schema import table_schema
+from lakefold_ingest.delta.schemas import check_names, new_fields
+from lakefold_ingest.delta.table_schema import table_schema, with_fields
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.stored_columns import check_levels
 from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.features import BY_NAME
-from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, USES, metadata_faults
+from lakefold_table.delta.table_features.metadata_rules import USES, metadata_faults
 from lakefold_table.delta.table_features.protocol_check import (
     LISTED_READER,
     LISTED_WRITER,
@@ -64,18 +64,14 @@ def new_table(settings: TableSettings, key: Key, schema: pa.Schema) -> tuple[Tab
     own_id = str(uuid.uuid5(_NAMESPACE, f"{key.app_id or key.own_uuid} {settings.table}"))
     metadata = TableMetadata(
         own_id,
-        schema_text(new_fields(schema)),
+        "",
         FileFormat(options={}),
         settings.partition_by,
         configuration={
             name: text for name, text in properties.items() if not name.startswith(FEATURE_PREFIX)
         },
     )
-    if metadata.maps_columns:
-        fields, highest = with_physical_names(new_fields(schema), 0, own_id)
-        configuration = {**metadata.configuration, HIGHEST_ID: str(highest)}
-        metadata = replace(metadata, schema_text=schema_text(fields), configuration=configuration)
-    metadata = with_row_id_columns(metadata)
+    metadata = with_row_id_columns(with_fields(metadata, new_fields(schema), own_id))
     protocol = protocol_with(used_features(metadata) | added_features(properties))
     check_committable(protocol, metadata, settings.table)
     for message, hint in metadata_faults(metadata, writer_features(protocol)):

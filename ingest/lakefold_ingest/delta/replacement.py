@@ -12,14 +12,8 @@ import pyarrow as pa
 
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate
-from lakefold_ingest.delta.schemas import (
-    check_names,
-    new_fields,
-    schema_text,
-    with_known_ids,
-    with_physical_names,
-)
-from lakefold_ingest.delta.table_schema import table_schema
+from lakefold_ingest.delta.schemas import check_names, new_fields, with_known_ids
+from lakefold_ingest.delta.table_schema import table_schema, with_fields
 from lakefold_reader.delta.columns import partition_value
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.new_files.stored_columns import fields_in
@@ -29,8 +23,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, remov
 from lakefold_table.delta.predicates.syntax import parse_predicate
 from lakefold_table.delta.table_features.clustering import clustering_faults
 from lakefold_table.delta.table_features.dependent_expressions import expression_faults
-from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, metadata_faults
-from lakefold_table.delta.table_features.property_values import number_of
+from lakefold_table.delta.table_features.metadata_rules import metadata_faults
 from lakefold_table.delta.validity import APPEND_ONLY
 from lakefold_table.errors import InvalidError, OptionName
 
@@ -64,16 +57,11 @@ def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequen
     check_partition_columns(partitions, columns)
     view.check_times(columns)
     check_names(field for field in columns if field.name not in view.schema.names)
-    before, configuration = view.metadata, dict(view.metadata.configuration)
-    fields = new_fields(columns)
+    before, fields = view.metadata, new_fields(columns)
     if before.maps_columns:
-        highest = number_of(configuration.get(HIGHEST_ID)) or 0
         fields = with_known_ids(fields, fields_in(before))
-        fields, highest = with_physical_names(fields, highest, f"{before.id} {view.version}")
-        configuration[HIGHEST_ID] = str(highest)
-    metadata = replace(
-        before, schema_text=schema_text(fields), partition_columns=partitions, configuration=configuration
-    )
+    metadata = with_fields(before, fields, f"{before.id} {view.version}")
+    metadata = replace(metadata, partition_columns=partitions)
     schema = table_schema(metadata)
     if schema.equals(view.schema, check_metadata=True) and partitions == view.partition_columns():
         return view

@@ -1,22 +1,29 @@
-"""The columns of a Delta table as batches are fitted to them: with the lengths that texts may have.
+"""The columns of a Delta table as batches are fitted to them, with the lengths that texts may have.
 
 Partition columns are marked, since the log has their values.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.delta.schemas import schema_text, with_physical_names
 from lakefold_ingest.rows.log_values import field_in_log
 from lakefold_ingest.rows.text_lengths import limited_field
 from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_reader.delta.schema import schema_of
+from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID
+from lakefold_table.delta.table_features.property_values import number_of
 from lakefold_table.delta.table_features.text_types import KEY, text_types
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_reader.delta.new_files.stored_columns import Members
     from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
@@ -26,6 +33,19 @@ def table_schema(metadata: TableMetadata) -> pa.Schema:
     columns = map(_limited, schema_of(metadata.schema_text).columns)
     partitions = frozenset(metadata.partition_columns)
     return pa.schema([field_in_log(field) if field.name in partitions else field for field in columns])
+
+
+def with_fields(metadata: TableMetadata, fields: Iterable[Members], whose: str) -> TableMetadata:
+    """Returns metadata with these columns, which get ids and physical names if the table maps columns.
+
+    `whose`: as for `with_physical_names`.
+    """
+    configuration = dict(metadata.configuration)
+    if metadata.maps_columns:
+        highest = number_of(configuration.get(HIGHEST_ID)) or 0
+        fields, highest = with_physical_names(fields, highest, whose)
+        configuration[HIGHEST_ID] = str(highest)
+    return replace(metadata, schema_text=schema_text(fields), configuration=configuration)
 
 
 def check_text_types(metadata: TableMetadata, where: str) -> None:

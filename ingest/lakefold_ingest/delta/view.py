@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lakefold_ingest.delta.data_files import ParquetTarget, schema_fitting
 from lakefold_ingest.delta.proposals import key_proposal, metadata_proposal, write_proposal
 from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
-from lakefold_ingest.delta.schemas import (
-    has_plain_timestamps,
-    merged_fields,
-    schema_text,
-    with_physical_names,
-)
-from lakefold_ingest.delta.table_schema import table_schema
+from lakefold_ingest.delta.schemas import has_plain_timestamps, merged_fields
+from lakefold_ingest.delta.table_schema import table_schema, with_fields
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.fitting import Fitting, fit
 from lakefold_ingest.rows.row_order import check_order
@@ -28,8 +23,7 @@ from lakefold_table.delta.commit_head import batch_of_others
 from lakefold_table.delta.proposal import NAME, WRITE
 from lakefold_table.delta.table_features.columns import PHYSICAL_NAME, all_columns
 from lakefold_table.delta.table_features.dependent_expressions import dependent_fault
-from lakefold_table.delta.table_features.metadata_rules import HIGHEST_ID, metadata_faults
-from lakefold_table.delta.table_features.property_values import number_of
+from lakefold_table.delta.table_features.metadata_rules import metadata_faults
 from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
@@ -159,12 +153,7 @@ class DeltaView(View):
             self._check_fit(columns, self.schema)
             return None
         self.check_times(columns.schema)
-        configuration = dict(self.metadata.configuration)
-        if self.metadata.maps_columns:
-            highest = number_of(configuration.get(HIGHEST_ID)) or 0
-            fields, highest = with_physical_names(fields, highest, f"{self.metadata.id} {self.version}")
-            configuration[HIGHEST_ID] = str(highest)
-        metadata = replace(self.metadata, schema_text=schema_text(fields), configuration=configuration)
+        metadata = with_fields(self.metadata, fields, f"{self.metadata.id} {self.version}")
         self._check_addition(metadata, columns)
         proposal = metadata_proposal(self.uri, new_key(), self.version, metadata)
         return SchemaChange(self._in_words(added), proposal)

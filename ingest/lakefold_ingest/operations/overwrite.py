@@ -7,7 +7,6 @@ written are proposed again after a refusal, and written again only if the table'
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
-@dataclass(slots=True)
 class OverwriteRows:
     """An `Operation` that replaces the rows for which `where` holds; None: all rows.
 
@@ -42,45 +40,30 @@ class OverwriteRows:
     `InvalidError` if they have bad rows left out: then it would not be known what was replaced.
     """
 
-    rows: RowSource
-    where: str | None
-    settings: WriteSettings
-    _written: WrittenBefore | None = None
-
-    def __post_init__(self) -> None:
-        if self.settings.bad_records:
+    def __init__(self, rows: RowSource, where: str | None, settings: WriteSettings) -> None:
+        if settings.bad_records:
             hint = "leave it out, and correct such rows before"
             message = "rows that replace others are all written, or none"
             raise InvalidError(message, where=OptionName("bad_records"), hint=hint)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows, with which the table is created."""
-        return self.rows.schema
-
-    @property
-    def attempts(self) -> int:
-        """The most times that it is proposed."""
-        return ATTEMPTS if self.rows.is_repeatable else 1
-
-    @property
-    def batch_columns(self) -> BatchColumns | None:
-        """The columns to which `merge_schema` fits the table, unless it gets those of the rows anyway."""
-        return BatchColumns(self.schema) if self.settings.keeps_schema else None
+        self.schema: pa.Schema = rows.schema
+        self.attempts = ATTEMPTS if rows.is_repeatable else 1
+        self.batch_columns = BatchColumns(rows.schema) if settings.keeps_schema else None
+        self._rows, self._where, self._settings = rows, where, settings
+        self._written: WrittenBefore | None = None
 
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: the condition, and the first rows."""
         del keeps_bad_rows
-        table_format, partitions = self.settings.format or DEFAULT, self.settings.partition_by
+        table_format, partitions = self._settings.format or DEFAULT, self._settings.partition_by
         with _in_python():
-            check_condition(self.where, table_format, partitions, columns)
-        check_rows(self.rows.ahead(), fit(self.schema, columns, where), where)
+            check_condition(self._where, table_format, partitions, columns)
+        check_rows(self._rows.ahead(), fit(self.schema, columns, where), where)
 
     def said(self, view: View, rows: int | None = None) -> str:
         """See `SaysContent.said`."""
         del view
-        count = sum(batch.num_rows for batch in self.rows.batches()) if rows is None else rows
-        return batch_content(f"overwrite {self.where or ''}", self.schema.names, count)
+        count = sum(batch.num_rows for batch in self._rows.batches()) if rows is None else rows
+        return batch_content(f"overwrite {self._where or ''}", self.schema.names, count)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the rows, unless they are written, and returns the proposal.
@@ -91,11 +74,11 @@ class OverwriteRows:
             try:
                 return self._written.build(view, key, settings)
             except RetryError:
-                if not self.rows.is_repeatable:
+                if not self._rows.is_repeatable:
                     raise
         with _in_python():
-            planned = merge_format(view).replacement(view, self.schema, settings, self.where)
-            target, batches = planned.target, self.rows.batches()
+            planned = merge_format(view).replacement(view, self.schema, settings, self._where)
+            target, batches = planned.target, self._rows.batches()
             if planned.condition is not None:
                 batches, target = planned.condition.fitted(target, batches), target.fitted()
             writer = RowWriter(target)
