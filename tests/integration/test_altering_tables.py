@@ -17,14 +17,23 @@ from deltalake import DeltaTable, QueryBuilder
 
 import lakefold
 from lakefold.cli import run
+from lakefold.writing.options import write_settings
+from lakefold_ingest.alteration import Alteration
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.operations.alter import AlterTable
+from lakefold_ingest.operations.overwrite import OverwriteRows
+from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.writing.batch import start_batch
 from tests.servers.delta_spark import DeltaSpark
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from lakefold import WriteOptions
+    from lakefold import BatchReport, WriteOptions
+    from lakefold_ingest.writing.operation import Operation
     from tests.integration.conftest import TopicNames
 
 FORMATS = ("lance", "delta")
@@ -396,3 +405,42 @@ def test_a_table_is_created_once_and_its_refusals_are_found(
     (sent,) = lakefold.redrive(table, offsets=[offset], **brokers, timeout=120.0)
     assert (sent["outcome"]["rejected"]["retryable"], sent["same_cause"]) == (True, True)
     assert sent["sent_to"]["offset"] > offset
+
+
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_what_others_did_first_is_kept(given: Any, tmp_path: Path, table_format: str) -> None:  # noqa: ANN401
+    """What was built on an older version is built again; rows that were written are not written again."""
+    table = tmp_path / "t"
+    properties = {MAPPING: "name", WIDENING: True} if table_format == "delta" else None
+    lakefold.create(table, {"id": "long", "n": "int"}, format=table_format, properties=properties, **given)
+    settings = write_settings(table, given)
+
+    def late(operation: Operation, first: Callable[[], Any]) -> BatchReport:
+        """What becomes of an operation that is built on the version before another one."""
+        view = read_view(settings.table, {})
+        first()
+        return start_batch(settings, new_key(), operation, view=view).finish()
+
+    lakefold.append(table, pa.table({"id": [1], "n": pa.array([1], pa.int32())}), **given)
+    report = late(
+        AlterTable(Alteration(rename={"n": "count"}, add=(pa.field("b", pa.string()),))),
+        lambda: lakefold.alter(table, add={"a": "string"}, widen={"n": "long"}, **given),
+    )
+    assert (report.kind, report.attempts) == ("committed", 2)
+    rows = pa.table({"id": [2], "count": [LONG]})
+    lakefold.append(table, rows, **given)
+    first = {"id": 1, "count": 1, "a": None, "b": None}
+    assert ours(table) == [first, {"id": 2, "count": LONG, "a": None, "b": None}]
+    with pytest.raises(lakefold.InvalidError, match="two columns 'c'"):
+        late(
+            AlterTable(Alteration(add=(pa.field("c", pa.string()),))),
+            lambda: lakefold.alter(table, add={"c": "long"}, drop="b", **given),
+        )
+    before = files(table)
+    report = late(
+        OverwriteRows(RowSource(rows.slice(0, 1)), None, settings),
+        lambda: lakefold.append(table, pa.table({"id": [3]}), **given),
+    )
+    assert (report.kind, report.attempts) == ("committed", 2 if table_format == "delta" else 1)
+    assert [row["id"] for row in ours(table)] == [2]
+    assert len(files(table)) == len(before) + 2

@@ -55,6 +55,7 @@ _OPERATIONS: Final = {
     "properties": "SET TBLPROPERTIES",
 }
 """How Delta's clients name a change of one kind."""
+_COUNTED: Final = "delta.dataSkippingStatsColumns"
 _SET: Final = "set it first: lakefold.alter(…, properties={{{!r}: {!r}}}), lakefold alter … --set {}={}"
 
 
@@ -122,6 +123,8 @@ def _with_properties(
 def _held(view: DeltaView) -> Iterator[tuple[str, str]]:
     """Yields columns that can't be dropped or renamed, with the reason."""
     yield from ((name, "the table is partitioned by it") for name in view.partition_columns())
+    counted = (view.metadata.configuration.get(_COUNTED) or "").split(",")
+    yield from ((name.strip(" `").split(".")[0], f"the property {_COUNTED} names it") for name in counted)
     clustered = {path[0] for path in view.clustering}
     expressions = expressions_of(view.metadata)
     for field in fields_in(view.metadata):

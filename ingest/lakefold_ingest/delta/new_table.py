@@ -121,5 +121,5 @@ def protocol_with(features: frozenset[str], least: TableProtocol = _LEAST) -> Ta
     unlisted = [BY_NAME[name].reader for name in readers]
     if all(unlisted) and least.reader < LISTED_READER:
         # As delta-spark, which lists a feature only for those who must find it in a list.
-        return TableProtocol(max(least.reader, *unlisted), LISTED_WRITER, None, writers)
+        return TableProtocol(max(1, least.reader, *unlisted), LISTED_WRITER, None, writers)
     return TableProtocol(LISTED_READER, LISTED_WRITER, readers, writers)
