@@ -23,6 +23,7 @@ RECIPES: Final = {
         "dashboard": "A dashboard by duckdb while rows stream in",
         "vector_search": "The nearest vector, of rows that were written a second ago",
     },
+    "Tables": {"wider_column": "A column that is too small gets a wider type"},
     "Obligations": {"forget_a_person": "A person's rows are deleted for good"},
 }
 """The headings of the page, and below each its programs in `examples/` with their titles."""

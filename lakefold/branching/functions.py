@@ -20,7 +20,7 @@ from lakefold.branching.ref_proposals import (
 from lakefold.branching.revert import RevertReport, all_but, send_revert
 from lakefold.console.options import Point
 from lakefold.console.outcomes import result_text
-from lakefold.console.settings import LogOptions
+from lakefold.console.settings import BrokerOptions
 from lakefold.proposals.logged_proposal import send_and_wait
 from lakefold.writing.options import function_settings
 from lakefold_log.write.authorship import check_message
@@ -40,8 +40,8 @@ WAIT_S: Final = 60.0
 """How many seconds a function waits for an outcome if no other time is given."""
 
 
-class ProposalOptions(LogOptions, total=False):
-    """Options of functions that send one proposal: `LogOptions`, and `commit_message`, which says why.
+class ProposalOptions(BrokerOptions, total=False):
+    """Options of functions that send one proposal: `BrokerOptions`, and `commit_message`, which says why.
 
     `lakefold log` and `explain` show it.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from lakefold.console.settings import LogOptions
+from lakefold.console.settings import BrokerOptions
 from lakefold.errors import SettingError
 from lakefold.writing.options import function_settings, settings_for
 from lakefold_ingest.formats import read_view
@@ -35,8 +35,8 @@ REVERTS = "reverts"
 """The property of a version in which it says for people what it undid."""
 
 
-class RevertOptions(LogOptions, total=False):
-    """Options of `revert`: `LogOptions`, and `commit_properties` of the version that undoes the batches.
+class RevertOptions(BrokerOptions, total=False):
+    """Options of `revert`: `BrokerOptions`, and `commit_properties` of the version that undoes the batches.
 
     A dry run needs no brokers, unless several entries share a version.
     """

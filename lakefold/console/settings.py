@@ -470,7 +470,7 @@ def _masked(key: str, value: str) -> str:
     return MASK if _SECRET.search(key) and value else _LOGIN_IN_URI.sub(MASK, value)
 
 
-class LogOptions(TypedDict, total=False):
+class BrokerOptions(TypedDict, total=False):
     """Options of functions that use the log; all may be left out.
 
     The brokers, topics, `kafka` (librdkafka's options) and `storage_options` (pylance's) come from

@@ -10,7 +10,7 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import REFUSED, result_text
 from lakefold.console.output import pages, print_columns, print_json, print_line
-from lakefold.console.settings import LogOptions
+from lakefold.console.settings import BrokerOptions
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
@@ -102,8 +102,8 @@ def command(
         context.exit(REFUSED)
 
 
-class RedriveOptions(LogOptions, total=False):
-    """Options of `redrive`: `LogOptions`, of which a `timeout` of 0 doesn't wait, and settings."""
+class RedriveOptions(BrokerOptions, total=False):
+    """Options of `redrive`: `BrokerOptions`, of which a `timeout` of 0 doesn't wait, and settings."""
 
     dead_letters_topic: str
     group: str

@@ -14,7 +14,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json, print_line
-from lakefold.console.settings import LogOptions
+from lakefold.console.settings import BrokerOptions
 from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
         _show_absent_removals(document["absent_removals"] or [])
 
 
-class StatusOptions(LogOptions, total=False):
-    """Options of `status`: `LogOptions`, and the settings of these names."""
+class StatusOptions(BrokerOptions, total=False):
+    """Options of `status`: `BrokerOptions`, and the settings of these names."""
 
     dead_letters_topic: str
     group: str

@@ -31,6 +31,7 @@ LACKING: Final = {
     "upsert": ["{table}", "{folder}/rows.csv", "--keys", "id"],
     "apply-changes": ["{table}", "{folder}/changes.json", "--keys", "id", "--envelope", "debezium"],
     "delete": ["{table}", "--where", "id = 1"],
+    "head": ["{table}"],
     "demo": ["--dir", "{folder}/demo"],
     "up": ["--dir", "{folder}/up"],
 }
@@ -50,6 +51,9 @@ PROPOSED: Final = [
 WORKING: Final = {
     "propose": ["{table}", *PROPOSED],
     "status": [],
+    "create": ["{created}", "--schema", "{folder}/columns.json"],
+    "alter": ["{created}", "--add", "n=long"],
+    "ls": ["{folder}"],
     "show": ["{table}"],
     "log": ["{table}"],
     "refs": ["{table}"],
@@ -111,11 +115,13 @@ def check_verbs(
     folder.chmod(0o777)
     (folder / "rows.csv").write_text("id\n1\n")
     (folder / "changes.json").write_text("")
+    (folder / "columns.json").write_text('{"id": "long"}')
     (folder / "creation.bin").write_bytes(framed([creation(canonical(str(other)))]))
     (folder / "append.txn").write_bytes(append(uri, rows([1]), 1).lance.SerializeToString())
     partitions = describe(Admin(config), topics.transactions).partitions
     another = (partition_of(uri, partitions) + 1) % partitions
     names = {"table": str(table), "other": str(other), "folder": str(folder), "another": str(another)}
+    names["created"] = str(root / "verbs-created")
     failed = {}
     for verb, words in WORKING.items():
         done = run([verb, *(word.format(**names) for word in words)])

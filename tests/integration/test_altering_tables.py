@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lance
 import pyarrow as pa
@@ -49,8 +49,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeltaSpark]:
 
 
 @pytest.fixture
-def given(options: WriteOptions) -> Any:  # noqa: ANN401 - options of several functions
-    return options
+def given(options: WriteOptions) -> dict[str, Any]:
+    """The same as options of any function."""
+    return {**options}
 
 
 @pytest.fixture
@@ -76,8 +77,8 @@ def theirs(table: Path, table_format: str) -> list[dict[str, Any]]:
 
 def files(table: Path) -> dict[str, int]:
     """The data files below a table, with their bytes."""
-    found = (path for path in table.rglob("*") if path.suffix in {".lance", ".parquet"})
-    return {path.name: path.stat().st_size for path in found}
+    paths = (path for path in table.rglob("*") if path.suffix in {".lance", ".parquet"})
+    return {path.name: path.stat().st_size for path in paths}
 
 
 def check(table: Path, table_format: str, *rows: dict[str, Any]) -> None:
@@ -85,7 +86,7 @@ def check(table: Path, table_format: str, *rows: dict[str, Any]) -> None:
     assert theirs(table, table_format) == [*rows]
 
 
-def test_a_late_wider_type_of_a_delta_table(given: Any, judge: DeltaSpark, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_late_wider_type_of_a_delta_table(given: dict[str, Any], judge: DeltaSpark, tmp_path: Path) -> None:
     """From int to long on a table with rows, then rows of all clients, and each reads all of them."""
     table = tmp_path / "t"
     created = lakefold.create(table, {"id": "long not null", "n": "int"}, format="delta", **given)
@@ -113,26 +114,28 @@ def test_a_late_wider_type_of_a_delta_table(given: Any, judge: DeltaSpark, tmp_p
     assert judge.rows(table) == [[1, 1, None], [2, LONG, "wide"], [3, LONG + 1, "spark"], [4, LONG + 2, None]]
     assert [row["n"] for row in ours(table)] == [1, LONG, LONG + 1, LONG + 2]
     widened = {pa.float64(): ("double", 1.0), pa.decimal128(30, 2): ("decimal(30,2)", 1)}
-    for number, (kind, (name, one)) in enumerate(widened.items()):
+    for number, (kind, (name, value)) in enumerate(widened.items()):
         lakefold.alter(table, add={f"m{number}": "int"}, **given)
         column = pa.array([1], pa.int32())
         lakefold.append(table, pa.table({"id": [5 + number], f"m{number}": column}), **given)
         lakefold.alter(table, widen={f"m{number}": kind}, **given)
         values = [row[f"m{number}"] for row in ours(table)]
-        assert values[4 + number] == one
+        assert values[4 + number] == value
         schema = dict(each[:2] for each in judge.sql(f"DESCRIBE delta.`{table}`"))
         assert schema[f"m{number}"] == name
-        assert judge.sql(f"SELECT count(*) FROM delta.`{table}` WHERE m{number} = 1") == [[1]]  # noqa: S608
+        assert judge.sql(f"SELECT count(*) FROM delta.`{table}` WHERE m{number} = 1") == [[1]]  # noqa: S608 - our own path
 
 
 def test_columns_of_a_delta_table_are_mapped_renamed_and_dropped(
-    given: Any,  # noqa: ANN401
+    given: dict[str, Any],
     judge: DeltaSpark,
     tmp_path: Path,
 ) -> None:
     table = tmp_path / "t"
-    place = pa.struct([("city", pa.string()), ("zip", pa.int64())])
-    schema = pa.schema([("id", pa.int64()), ("dep", pa.string()), ("tail", pa.string()), ("place", place)])
+    city_and_zip = pa.struct([("city", pa.string()), ("zip", pa.int64())])
+    schema = pa.schema(
+        [("id", pa.int64()), ("dep", pa.string()), ("tail", pa.string()), ("place", city_and_zip)]
+    )
     rows = pa.table(
         {"id": [1], "dep": ["a"], "tail": ["x"], "place": [{"city": "B", "zip": 1}]}, schema=schema
     )
@@ -154,7 +157,7 @@ def test_columns_of_a_delta_table_are_mapped_renamed_and_dropped(
         pa.table({"id": [2], "departure": ["b"], "tail": ["new"], "place": [{"city": "C", "zip": 2}]}),
         **given,
     )
-    judge.sql(f"INSERT INTO delta.`{table}` VALUES (3, 'c', named_struct('city', 'D', 'zip', 3), 'spark')")  # noqa: S608
+    judge.sql(f"INSERT INTO delta.`{table}` VALUES (3, 'c', named_struct('city', 'D', 'zip', 3), 'spark')")  # noqa: S608 - our own path
     assert judge.rows(table, "id, departure, place.zip, tail") == [
         [1, "a", 1, None],
         [2, "b", 2, "new"],
@@ -169,7 +172,7 @@ def test_columns_of_a_delta_table_are_mapped_renamed_and_dropped(
 
 
 def test_properties_of_a_delta_table_bring_their_features(
-    given: Any,  # noqa: ANN401
+    given: dict[str, Any],
     judge: DeltaSpark,
     tmp_path: Path,
 ) -> None:
@@ -207,7 +210,7 @@ def test_properties_of_a_delta_table_bring_their_features(
         lakefold.alter(table, properties={"delta.enableRowTracking": True}, **given)
 
 
-def test_what_a_delta_table_needs_stays(given: Any, judge: DeltaSpark, tmp_path: Path) -> None:  # noqa: ANN401
+def test_what_a_delta_table_needs_stays(given: dict[str, Any], judge: DeltaSpark, tmp_path: Path) -> None:
     table = tmp_path / "t"
     columns = {"id": "long", "day": "date", "n": "int", "m": "int"}
     made: dict[str, Any] = {
@@ -241,7 +244,7 @@ def test_what_a_delta_table_needs_stays(given: Any, judge: DeltaSpark, tmp_path:
         lakefold.alter(clustered, drop="n", **given)
 
 
-def test_columns_of_a_lance_table(given: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_columns_of_a_lance_table(given: dict[str, Any], tmp_path: Path) -> None:
     table = tmp_path / "t.lance"
     schema = {"id": "long", "dep": "string", "tail": "string", "n": "int", "vector": "float[2]"}
     lakefold.create(table, schema, stable_row_ids=True, **given)
@@ -289,7 +292,9 @@ def test_columns_of_a_lance_table(given: Any, tmp_path: Path) -> None:  # noqa: 
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
-def test_rows_are_replaced(given: Any, judge: DeltaSpark, tmp_path: Path, table_format: str) -> None:  # noqa: ANN401
+def test_rows_are_replaced(
+    given: dict[str, Any], judge: DeltaSpark, tmp_path: Path, table_format: str
+) -> None:
     table = tmp_path / "t"
     made = lakefold.overwrite(table, pa.table({"id": [1, 2], "n": [1, 1]}), format=table_format, **given)
     assert (made.kind, made.rows_added) == ("committed", 2)
@@ -375,7 +380,7 @@ def test_the_verbs(capsys: pytest.CaptureFixture[str], tmp_path: Path, table_for
 
 
 def test_a_table_is_created_once_and_its_refusals_are_found(
-    given: Any,  # noqa: ANN401
+    given: dict[str, Any],
     topic_names: TopicNames,
     tmp_path: Path,
 ) -> None:
@@ -408,12 +413,12 @@ def test_a_table_is_created_once_and_its_refusals_are_found(
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
-def test_what_others_did_first_is_kept(given: Any, tmp_path: Path, table_format: str) -> None:  # noqa: ANN401
+def test_what_others_did_first_is_kept(given: dict[str, Any], tmp_path: Path, table_format: str) -> None:
     """What was built on an older version is built again; rows that were written are not written again."""
     table = tmp_path / "t"
-    properties = {MAPPING: "name", WIDENING: True} if table_format == "delta" else None
+    properties = {MAPPING: "name", WIDENING: "true"} if table_format == "delta" else None
     lakefold.create(table, {"id": "long", "n": "int"}, format=table_format, properties=properties, **given)
-    settings = write_settings(table, given)
+    settings = write_settings(table, cast("WriteOptions", given))
 
     def late(operation: Operation, first: Callable[[], Any]) -> BatchReport:
         """What becomes of an operation that is built on the version before another one."""

@@ -63,8 +63,7 @@ def fields(metadata: TableMetadata) -> list[dict[str, Any]]:
 def test_columns_of_a_table_that_gets_mapped_keep_their_names_in_files() -> None:
     protocol, metadata = actions(view(), properties=MAPPED)
     assert protocol == TableProtocol(2, 7, None, ("appendOnly", "columnMapping", "invariants"))
-    place = fields(metadata)[1]
-    inner = place["type"]["fields"]
+    inner = fields(metadata)[1]["type"]["fields"]
     named = [*fields(metadata), *inner, *inner[1]["type"]["elementType"]["fields"]]
     for number, field in enumerate(
         sorted(named, key=lambda each: int(each["metadata"]["delta.columnMapping.id"])), 1
@@ -134,7 +133,8 @@ def test_a_table_without_features_keeps_the_oldest_protocol() -> None:
 
 def test_rows_are_tracked_in_columns_that_the_table_names() -> None:
     _, metadata = actions(view(), properties={"delta.enableRowTracking": "true"})
-    assert metadata.configuration["delta.rowTracking.materializedRowIdColumnName"].startswith("_row-id-col-")
+    named = metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
+    assert str(named).startswith("_row-id-col-")
     assert altered(replace(view(), metadata=metadata), KEY, Alteration(properties=WIDENING)) is not None
 
 
