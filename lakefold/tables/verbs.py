@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold_ingest.proposals.key import Key
+
+    F = TypeVar("F", bound=Callable[..., None])
 
 
 @verb(
@@ -82,8 +84,8 @@ def create(  # noqa: PLR0913 - its options
         print_line(f"{table} exists, nothing was sent")
 
 
-def _pair_option(flag: str, shown: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(flag, multiple=True, metavar=shown, callback=pairs, help=f"{text} Repeatable.")
+def _pair_option(flag: str, shown: str, text: str, *name: str) -> Callable[[F], F]:
+    return click.option(flag, *name, multiple=True, metavar=shown, callback=pairs, help=f"{text} Repeatable.")
 
 
 @verb(
@@ -98,7 +100,7 @@ def _pair_option(flag: str, shown: str, text: str) -> Callable[[Callable[..., No
 @_pair_option("--rename", "OLD=NEW", "A column's new name.")
 @click.option("--drop", multiple=True, metavar="NAME", help="A column that goes. Repeatable.")
 @_pair_option("--widen", "NAME=TYPE", "A column's wider type.")
-@_pair_option("--set", "NAME=VALUE", "A property and its value.")
+@_pair_option("--set", "NAME=VALUE", "A property and its value.", "properties")
 @click.option("--unset", multiple=True, metavar="NAME", help="A property that is removed. Repeatable.")
 @key_options
 @wait_option(or_log=True)
@@ -113,7 +115,7 @@ def alter(  # noqa: PLR0913 - click passes each option
     rename: dict[str, str] | None,
     drop: tuple[str, ...],
     widen: dict[str, str] | None,
-    set: dict[str, str] | None,  # noqa: A002 - click's name of the flag
+    properties: dict[str, str] | None,
     unset: tuple[str, ...],
     key: Key,
     written: dict[str, Any],
@@ -136,8 +138,8 @@ def alter(  # noqa: PLR0913 - click passes each option
     from lakefold_ingest.operations.alter import AlterTable
     from lakefold_ingest.writing.batch import put_batch
 
-    if both := (set or {}).keys() & {*unset}:
+    if both := (properties or {}).keys() & {*unset}:
         raise click.UsageError(f"{min(both)} is set and unset; do one of both")
-    alteration = alteration_of(add, rename, drop, widen, {**(set or {}), **dict.fromkeys(unset)})
+    alteration = alteration_of(add, rename, drop, widen, {**(properties or {}), **dict.fromkeys(unset)})
     write = settings_for(table, settings, wait_s=wait, commit_message=message, **written)
     print_report(put_batch(write, key, AlterTable(alteration)), key, as_json=as_json)

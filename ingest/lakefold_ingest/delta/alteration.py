@@ -36,7 +36,7 @@ from lakefold_table.delta.table_features.table_properties import (
     checked_properties,
 )
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ _OPERATIONS: Final = {
 }
 """How Delta's clients name a change of one kind."""
 _COUNTED: Final = "delta.dataSkippingStatsColumns"
-_SET: Final = "set it first: lakefold.alter(…, properties={{{!r}: {!r}}}), lakefold alter … --set {}={}"
+_SET_IT: Final = (" by ", OptionName("properties"), " in a call before")
 
 
 def altered(view: DeltaView, key: Key, alteration: Alteration) -> Envelope | None:
@@ -67,7 +67,8 @@ def altered(view: DeltaView, key: Key, alteration: Alteration) -> Envelope | Non
     try:
         metadata = _metadata(view, alteration, properties)
     except InvalidError as error:
-        raise InvalidError(error.message, where=error.where or view.uri, hint=error.hint) from error
+        message, where, hint = error.texts
+        raise InvalidError(message, where=where or view.uri, hint=hint) from error
     new = (used_features(metadata, view.features) | added_features(properties)) - view.features
     protocol = protocol_with(view.features | new, view.protocol) if new else None
     if protocol is None and metadata == view.metadata:
@@ -84,11 +85,11 @@ def _metadata(view: DeltaView, alteration: Alteration, properties: Mapping[str, 
     """Returns the table's metadata as they are to be."""
     before, after = view.metadata, _with_properties(view.metadata, alteration, properties)
     if (alteration.rename or alteration.drop) and not before.maps_columns:
-        hint = _SET.format(MAPPING_MODE, "name", MAPPING_MODE, "name")
-        raise InvalidError(f"columns can't be dropped or renamed: {MAPPING_MODE} is not set", hint=hint)
+        message = f"columns can't be dropped or renamed: {MAPPING_MODE} is not set"
+        raise InvalidError(message, hint=(f"set {MAPPING_MODE} = name", *_SET_IT))
     if alteration.widen and not after.is_on(TYPE_WIDENING):
-        hint = _SET.format(TYPE_WIDENING, "true", TYPE_WIDENING, "true")
-        raise InvalidError(f"columns can't get wider types: {TYPE_WIDENING} is not set", hint=hint)
+        message = f"columns can't get wider types: {TYPE_WIDENING} is not set"
+        raise InvalidError(message, hint=(f"set {TYPE_WIDENING} = true", *_SET_IT[:2]))
     fields = []
     for field in fields_in(before):
         name = field["name"]

@@ -163,7 +163,7 @@ class DeltaView(View):
         named = [column.name for column in columns if has_plain_timestamps([column])]
         if named and "timestampNtz" not in self.features:
             message = f"the columns {', '.join(named)} have times without a zone, which the table can't have"
-            hint = 'cast them, or lakefold.alter(…, properties={"delta.feature.timestampNtz": "supported"})'
+            hint = "cast them to times of UTC, or alter its property delta.feature.timestampNtz = supported"
             raise InvalidError(message, where=self.uri, hint=hint)
 
     def _check_addition(self, metadata: TableMetadata, columns: BatchColumns) -> None:
