@@ -46,9 +46,9 @@ def create(
 ) -> Outcome | None:
     """Creates a table without rows, through the log.
 
-        lakefold.create("s3://lake/flights.lance", pyarrow.schema({"id": pyarrow.int64()}))
-        columns = {"id": "long not null", "day": "date", "n": "int"}
-        lakefold.create("s3://lake/days", columns, format="delta", partition_by="day")
+        lakefold.create("s3://lake/planes.lance", {"tail": "string not null", "seats": "int"})
+        columns = lakefold.open("s3://lake/planes.lance").schema
+        lakefold.create("s3://lake/planes", columns, format="delta", partition_by="seats")
 
     `schema`: that of Arrow, or a type for each column, as Arrow or Spark names it. `format`: "lance" or
     "delta". `partition_by`, `properties`: those of a Delta table, e.g. {"delta.enableDeletionVectors": True};
@@ -110,9 +110,10 @@ def alter(
 ) -> BatchReport:
     """Changes columns and properties of a table through the log, all by one version.
 
-        lakefold.alter("s3://lake/days", properties={"delta.enableTypeWidening": True})
-        lakefold.alter("s3://lake/days", widen={"n": "long"}, add={"note": "string"})
-        lakefold.alter("s3://lake/flights.lance", rename={"dep": "departure"}, drop=["tail"])
+        lakefold.alter("s3://lake/flights.lance", rename={"dep_delay": "delay"}, drop=["changed_at"])
+        lakefold.create("s3://lake/counters", {"name": "string", "n": "int"}, format="delta")
+        widening = {"delta.enableTypeWidening": True}
+        lakefold.alter("s3://lake/counters", properties=widening, widen={"n": "long"})
 
     `add`: new columns, null in the rows of the table. `rename`: new names by the present ones. `drop`:
     columns that go; their values stay in data files until these are rewritten or cleaned up. `widen`: wider

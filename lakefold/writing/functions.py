@@ -88,7 +88,7 @@ def overwrite(
     """Replaces the rows of a table through the log: all rows, or those for which `where` (SQL) holds.
 
         lakefold.overwrite("s3://lake/prices", rows)
-        lakefold.overwrite("s3://lake/days", rows, where="day = '2026-06-01'")
+        lakefold.overwrite("s3://lake/prices", rows, where="id < 100")
 
     `rows` are those of `lakefold.append`; with `where`, each has to meet it. One version has the new rows
     instead of the old ones. The rows must fit the table's columns; with `merge_schema` it gets the columns

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.integration.conftest import TopicNames
+
 CODE: Final = code_in_docstrings(lakefold)
 SPARK_CODE: Final = code_in_docstrings(lakefold.spark)
 FLIGHTS: Final = pa.table({"id": [1, 2], "carrier": ["AA", None], "dep_delay": [70, 5], "changed_at": [1, 1]})
@@ -48,7 +50,10 @@ GIVEN: Final = {"rows": FLIGHTS, "ids": PEOPLE.select(["id"]), "events": EVENTS,
 
 
 @pytest.fixture
-def log_by_the_environment(options: lakefold.WriteOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def log_by_the_environment(
+    options: lakefold.WriteOptions, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEFOLD_DEAD_LETTERS_TOPIC", topic_names.dead_letters)
     for name in ("bootstrap_servers", "transactions_topic", "outcomes_topic"):
         monkeypatch.setenv(f"LAKEFOLD_{name.upper()}", str(options[name]))
 
