@@ -35,7 +35,10 @@ def command(settings: Settings, root: str, *, as_json: bool) -> None:
     from lakefold.setup.tables import all_tables, without_branches
     from lakefold_table.uri import canonical
 
-    tables = without_branches({*all_tables((canonical(root),), settings.storage_options)})
+    def warn(where: str) -> None:
+        print_line(f"not all folders below {where} were searched: name one of them", err=True)
+
+    tables = without_branches({*all_tables((canonical(root),), settings.storage_options, warn)})
     rows = (_document(table, settings) for table in tables)
     if as_json:
         for row in rows:

@@ -59,13 +59,17 @@ def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) 
     return _tables_of(roots, storage_options, _warn_of_limit, _FOLDERS)
 
 
-def all_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
+def all_tables(
+    roots: Iterable[str],
+    storage_options: Mapping[str, str],
+    limit_reached: Callable[[str], None] = lambda _: None,
+) -> Iterator[str]:
     """Yields the URIs of the tables below `roots` (canonical URIs), in local folders and in buckets.
 
-    Many folders are searched, but not any number of them. Raises `RetryError` if a store can't be reached:
+    Many folders are searched, but not any number of them: then `limit_reached` gets the root. Raises `RetryError` if a store can't be reached:
     after the tables of the other roots.
     """
-    return _tables_of(roots, storage_options, lambda _: None, _MOST_FOLDERS)
+    return _tables_of(roots, storage_options, limit_reached, _MOST_FOLDERS)
 
 
 def without_branches(names: Collection[str]) -> list[str]:

@@ -154,6 +154,7 @@ def test_rows_are_tracked_in_columns_that_the_table_names() -> None:
         (MAPPED, {"properties": {"delta.columnMapping.mode": None}}, "don't fit"),
         ({}, {"rename": {"id": "x"}, "properties": MAPPED}, "columnMapping.mode is not set"),
         ({}, {"add": (pa.field("_rowid", pa.int64()),)}, "reserved"),
+        (MAPPED, {"rename": {"id": "_rowid"}}, "reserved"),
         ({}, {"add": (pa.field("x", pa.duration("s")),)}, "no type for duration"),
         ({}, {"properties": {"delta.columnMapping.maxColumnId": "7"}}, "does not set this property"),
         ({}, {"properties": {"delta.enableDeletionVectors": "perhaps"}}, "none of its values"),

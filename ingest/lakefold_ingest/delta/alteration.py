@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from lakefold_ingest.delta.new_table import protocol_with, used_features, with_row_id_columns
 from lakefold_ingest.delta.proposals import begin_proposal
 from lakefold_ingest.delta.replacement import check_metadata
-from lakefold_ingest.delta.schemas import merged_fields, widened
+from lakefold_ingest.delta.schemas import check_names, merged_fields, widened
 from lakefold_ingest.delta.table_schema import table_schema, with_fields
 from lakefold_reader.delta.new_files.stored_columns import check_levels, fields_in
 from lakefold_table.delta.actions.lines import lines_of
@@ -96,6 +98,7 @@ def _metadata(view: DeltaView, alteration: Alteration, properties: Mapping[str, 
         kept = widened(field, alteration.widen[name]) if name in alteration.widen else field
         if name not in alteration.drop:
             fields.append({**kept, "name": alteration.rename.get(name, name)})
+    check_names(pa.field(name, pa.null()) for name in alteration.rename.values())
     fields, _ = merged_fields(fields, alteration.add)
     if fields == fields_in(before) and before.maps_columns == after.maps_columns:
         return with_row_id_columns(after)
