@@ -66,8 +66,8 @@ def all_tables(
 ) -> Iterator[str]:
     """Yields the URIs of the tables below `roots` (canonical URIs), in local folders and in buckets.
 
-    Many folders are searched, but not any number of them: then `limit_reached` gets the root. Raises `RetryError` if a store can't be reached:
-    after the tables of the other roots.
+    Many folders are searched, but not any number of them: then `limit_reached` gets the root. Raises
+    `RetryError` if a store can't be reached: after the tables of the other roots.
     """
     return _tables_of(roots, storage_options, limit_reached, _MOST_FOLDERS)
 

@@ -79,6 +79,11 @@ def ints(*names: str) -> pa.Schema:
     return pa.schema([(name, pa.int32()) for name in names])
 
 
+def lance_ids(table: Path) -> dict[str, int]:
+    """The field ids of the columns of a Lance table."""
+    return {field.name(): field.id() for field in lance.dataset(table).lance_schema.fields()}
+
+
 def files(table: Path) -> dict[str, int]:
     """The data files below a table, with their bytes."""
     paths = (path for path in table.rglob("*") if path.suffix in {".lance", ".parquet"})
@@ -273,6 +278,11 @@ def test_columns_of_a_lance_table(given: dict[str, Any], tmp_path: Path) -> None
         == lakefold.open(table).schema.names
         == ["id", "departure", "n", "v", "x"]
     )
+    # No file has the column x, but one that is on its way may have its id.
+    before = lance_ids(table)
+    lakefold.alter(table, drop="x", add={"y": "string"}, **given)
+    assert lance_ids(table)["y"] > before["x"]
+    lakefold.alter(table, drop="y", add={"x": "int"}, **given)
     lakefold.alter(table, properties={"lakefold.isolation": "serializable", "team": "ops"}, **given)
     assert lance.dataset(table).config() == {"lakefold.isolation": "serializable", "team": "ops"}
     lakefold.alter(table, properties={"lakefold.isolation": None}, **given)
@@ -471,7 +481,7 @@ def test_merges_and_compactions_go_on_after_changes(
     rows = pa.table({"id": [2, LONG], "n": [LONG, 4], "note": ["changed", "new"]})
     lakefold.upsert(table, rows, keys="id", **given)
     lakefold.delete(table, where="n = 1", **given)
-    expected = [
+    expected: list[dict[str, Any]] = [
         {"id": 2, "n": LONG, "note": "changed"},
         {"id": 3, "n": 3, "note": None},
         {"id": LONG, "n": 4, "note": "new"},
@@ -495,7 +505,7 @@ def test_features_of_a_delta_table_that_is_empty_and_of_one_with_rows(
     lakefold.create(table, {"id": "long", "p": "int"}, format="delta", partition_by="p", **given)
     lakefold.alter(table, properties={"delta.enableRowTracking": True, WIDENING: True}, **given)
     lakefold.append(table, pa.table({"id": [1], "p": pa.array([7], pa.int32())}), **given)
-    more = {"delta.enableInCommitTimestamps": True, "delta.checkpointPolicy": "v2"}
+    more: dict[str, Any] = {"delta.enableInCommitTimestamps": True, "delta.checkpointPolicy": "v2"}
     lakefold.alter(table, properties=more, widen={"p": "long"}, **given)
     lakefold.append(table, pa.table({"id": [2], "p": [LONG]}), **given)
     assert judge.rows(table, "id, p, _metadata.row_id") == [[1, 7, 0], [2, LONG, 1]]
