@@ -43,12 +43,18 @@ VERBS = {
     "--group-max-wait --topic-partitions --topic-replication --table-memory",
     "propose": f"TABLE {KAFKA} {TOPICS} {STORE} --transaction --app-id --batch-id --wait --branch --create "
     "--affected-rows --fragment-reuse-index --into",
+    "create": f"TABLE {KAFKA} {TOPICS} {STORE} --schema --format --partition-by --property --if-not-exists "
+    "--wait --commit-message",
+    "alter": f"TABLE {KAFKA} {TOPICS} {STORE} --add --rename --drop --widen --set --unset --app-id "
+    "--batch-id --wait --commit-message",
     "append": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --app-id --batch-id --wait --format --partition-by",
     "upsert": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --keys --order-by --app-id --batch-id --wait",
     "delete": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --where --keys --app-id --batch-id --wait",
     "apply-changes": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --keys --order-by --operation-column "
     "--operations --envelope --app-id --batch-id --wait",
     "fold": f"TABLE FILE {STORE} --dry-run --log-id",
+    "ls": f"ROOT {STORE}",
+    "head": f"TABLE {STORE} -n --rows --columns --where --version --tag --as-of --at-position --branch",
     "show": f"TABLE {STORE} --version --tag --as-of --at-position --branch",
     "log": f"TABLE {STORE} --from --to --tag --as-of --at-position --branch",
     "tail": f"TABLE {STORE} --from --follow --rows --consumer --max-versions --as-of --at-position --branch",
@@ -117,6 +123,14 @@ CALLS: dict[str, tuple[Callable[..., object], str]] = {
     "tail": (lakefold.tail, "uri start follow branch storage_options"),
     "diff": (lakefold.diff, "table a b branch storage_options rows"),
     "changes": (lakefold.changes, "uri after to columns branch storage_options"),
+    "create": (
+        lakefold.create,
+        "table schema format partition_by properties stable_row_ids data_storage_version if_not_exists options",
+    ),
+    "alter": (lakefold.alter, "table add rename drop widen properties app_id batch_id options"),
+    "overwrite": (lakefold.overwrite, "table rows where overwrite_schema app_id batch_id options"),
+    "status": (lakefold.status, "options"),
+    "redrive": (lakefold.redrive, "table offsets every dry_run options"),
     "tag": (lakefold.tag, "table name move delete options"),
     "branch": (lakefold.branch, "table name delete options"),
     "restore": (lakefold.restore, "table options"),
