@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 from lakefold.branching.functions import WAIT_S, ProposalOptions, checked, settings_of
 from lakefold.proposals.logged_proposal import send_and_wait
 from lakefold.tables.schema_texts import field_of, schema_from
-from lakefold.writing.options import batch_key, settings_for
+from lakefold.writing.options import batch_key, check_kinds, settings_for
 from lakefold_ingest.alteration import Alteration
 from lakefold_ingest.formats import DEFAULT_FILE_VERSION, property_text, read_view
 from lakefold_ingest.merge.clauses import names_of
@@ -58,7 +58,8 @@ def create(
     Raises `RefusedError` (with `.outcome`) if the table exists or can't be created, `InvalidError` for a
     column or a property that it can't have, `RetryError` if no outcome came in time.
     """
-    settings, columns = settings_of(options), schema_from(schema) if isinstance(schema, Mapping) else schema
+    check_kinds({"stable_row_ids": stable_row_ids, "if_not_exists": if_not_exists})
+    settings, columns = settings_of(options), schema_from(schema)
     write = settings_for(
         str(table),
         settings,

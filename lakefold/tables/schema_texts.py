@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -80,13 +81,15 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def schema_from(document: object) -> pa.Schema:
-    """Returns the schema of a JSON document. Raises `LakefoldError` if it is none.
+    """Returns the schema of a JSON document, or itself if it is Arrow's. Raises `LakefoldError`.
 
     >>> schema_from({"id": "int64 not null", "tags": "string[]"}).names
     ['id', 'tags']
     """
-    if not isinstance(document, dict) or not document:
-        raise InvalidError("the document is no object with columns", hint=_TYPES)
+    if isinstance(document, pa.Schema):
+        return document
+    if not isinstance(document, Mapping) or not document:
+        raise InvalidError(f"{document!r} is no schema", hint=_TYPES)
     if isinstance(document.get("fields"), list):
         return _columns(document["fields"])
     return pa.schema([field_of(name, kind) for name, kind in document.items()])

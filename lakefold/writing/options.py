@@ -113,7 +113,7 @@ _KINDS = {
     **dict.fromkeys(("target_rows_per_file", "metrics_port", "threads"), COUNT),
     "max_delay": SECONDS,
     "by_policy": FLAG,
-    "overwrite_schema": FLAG,
+    **dict.fromkeys(("overwrite_schema", "if_not_exists"), FLAG),
     "roots": NAMES,
     "http_port": NUMBER,
     "clauses": OptionKind(types=Iterable, shown="a list of clauses, as [lakefold.MatchedUpdate()]"),

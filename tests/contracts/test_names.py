@@ -125,8 +125,7 @@ CALLS: dict[str, tuple[Callable[..., object], str]] = {
     "changes": (lakefold.changes, "uri after to columns branch storage_options"),
     "create": (
         lakefold.create,
-        "table schema format partition_by properties stable_row_ids data_storage_version if_not_exists "
-        "options",
+        "table schema format partition_by properties stable_row_ids if_not_exists options",
     ),
     "alter": (lakefold.alter, "table add rename drop widen properties app_id batch_id options"),
     "overwrite": (lakefold.overwrite, "table rows where overwrite_schema app_id batch_id options"),

@@ -407,6 +407,13 @@ def test_a_table_is_created_once_and_its_refusals_are_found(
         lakefold.create(table, {"id": "long"}, **given)
     assert refused.value.outcome.kind == "rejected"
     assert "if_not_exists" in refused.value.hint
+    for wrong in (
+        {"schema": [("id", "long")]},
+        {"schema": {}},
+        {"schema": {"id": "long"}, "if_not_exists": "no"},
+    ):
+        with pytest.raises(lakefold.InvalidError, match=r"is no schema|can't be its value"):
+            lakefold.create(tmp_path / "wrong", **wrong, **given)
     with pytest.raises(lakefold.InvalidError, match="the format lance, not delta"):
         lakefold.create(table, {"id": "long"}, format="delta", if_not_exists=True, **given)
     brokers = {name: given[name] for name in given if name != "timeout"}
