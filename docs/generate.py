@@ -84,8 +84,8 @@ here, and a value that a property can't have, are refused before anything is sen
 
 If the table exists, it keeps the properties that it has, as with delta-spark: properties of a write are only
 checked then ([decision 0098](../decisions/0098-a-write-gives-properties-to-new-tables-only.md)).
-`lakefold.alter` and `lakefold alter` change them, and add the features that they need. They refuse a new CHECK
-constraint, which all rows would have to meet, and row tracking if the table has files whose rows have no ids."""
+`lakefold.alter` and `lakefold alter` change them, and add the features that they need. They refuse a new
+CHECK constraint, which all rows would have to meet, and row tracking if there are rows without ids."""
 
 DELTA_CONFLICTS = """\
 A proposal for a Delta table is compared with each version after its read version, and with the proposals

@@ -407,6 +407,7 @@ def test_a_table_is_created_once_and_its_refusals_are_found(
         lakefold.create(table, {"id": "long"}, **given)
     assert refused.value.outcome.kind == "rejected"
     assert "if_not_exists" in refused.value.hint
+    wrong: dict[str, Any]
     for wrong in (
         {"schema": [("id", "long")]},
         {"schema": {}},
