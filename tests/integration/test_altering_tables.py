@@ -499,6 +499,14 @@ def test_merges_and_compactions_go_on_after_changes(
     lakefold.alter(table, drop="note", **given)
     assert ours(table) == [{"id": row["id"], "n": row["n"]} for row in expected]
     assert lakefold.open(table).fragment_count == 1
+    feed = lakefold.changes(table, lakefold.open(table).version - 1).read_all()
+    assert feed.num_rows == 0
+    appended = lakefold.append(table, pa.table({"id": [9], "n": [9]}), **given)
+    assert appended.version is not None
+    feed = lakefold.changes(table, appended.version - 1).read_all()
+    assert feed.select(["id", "n"]).to_pylist() == [{"id": 9, "n": 9}]
+    expected.insert(2, {"id": 9, "n": 9})
+    assert ours(table) == [{"id": row["id"], "n": row["n"]} for row in expected]
     if table_format == "lance":
         assert theirs(table, "lance") == ours(table)
     else:
