@@ -137,7 +137,7 @@ class Duplicate:
 def rolled_back_text(version: int, kind: str = "") -> str:
     """Returns what a version that left a batch out or undid it means for the batch, for people.
 
-    `kind`: "restore" or "revert"; empty if it is not known.
+    `kind`: "restore", "revert", or "promote" of a branch on which it was undone; empty: it is not known.
     """
     return f"undone by the {kind} in version {version}" if kind else f"undone in version {version}"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.branch_end import after_removal, deletion_fault, ended
-from lakefold_committer.fold.keys import Keys
+from lakefold_committer.fold.keys import PROMOTE, Keys
 from lakefold_committer.fold.tagging import TagAnswers
 from lakefold_table.app_removal import FORGET_APP, AppRemoval
 from lakefold_table.author import Author, text_of
@@ -51,6 +51,7 @@ from lakefold_table.values import uuid_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from lakefold_protos.lakefold.log_pb2 import Promotes
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import Position
 
@@ -199,6 +200,7 @@ class _Folding:
         self._tagging = tagging
         self._needed_by = needed_by
         self._ends = False
+        self._promotes: Promotes | None = None
         self._operations: dict[int, str] = {}
         self._ahead = 0
         clock = inputs.clock_us
@@ -243,6 +245,8 @@ class _Folding:
             return self._answer_any_format(entry)
         seen = self._keys.seen(entry)
         other = entry.fault or self._other_format(entry) or self._other_table(entry)
+        if entry.envelope.HasField("promotes") and not (seen or other):
+            other = self._keys.promote_fault(entry.envelope.promotes)
         verdict = seen or other or self._draft.add(entry)
         if isinstance(verdict, Invalid):
             return self._explained(entry, verdict).shortened()
@@ -252,10 +256,9 @@ class _Folding:
             self._roll_back(self._draft.restored)
             self._begin_branch(entry)
         version = self._draft.version
-        self._keys.add(entry, version, self._time(entry), verdict.recorded_batch)
-        if entry.envelope.HasField("reverts"):
-            self._keys.undo(entry.envelope.reverts, version)
-        self._operations[entry.position.offset] = verdict.operation
+        self._add_keys(entry, version, verdict.recorded_batch)
+        promotes = self._promotes is not None
+        self._operations[entry.position.offset] = PROMOTE if promotes else verdict.operation
         return Committed(
             version,
             verdict.rebased,
@@ -264,6 +267,16 @@ class _Folding:
             verdict.first_fragment_id,
             verdict.num_fragment_ids,
         )
+
+    def _add_keys(self, entry: Entry, version: int, recorded_batch: int | None) -> None:
+        """Remembers the keys of an entry that was accepted: its own, those that it undoes or has of a branch."""
+        envelope, time_us = entry.envelope, self._time(entry)
+        self._keys.add(entry, version, time_us, recorded_batch)
+        if envelope.HasField("reverts"):
+            self._keys.undo(envelope.reverts, version)
+        if envelope.HasField("promotes"):
+            self._keys.promote(envelope.promotes, version, time_us)
+            self._promotes = envelope.promotes
 
     def _answer_any_format(self, entry: Entry) -> Result | None:
         """Returns what `_answer` does, for a proposal that no format reads."""
@@ -434,6 +447,7 @@ class _Folding:
         committed = {new.position.offset: new.result for new in news if isinstance(new.result, Committed)}
         position = first.position
         offsets = [*refused, *committed]
+        is_named = self._ends or self._promotes is not None
         return Record(
             log=position.log,
             topic=position.topic,
@@ -447,7 +461,8 @@ class _Folding:
             apps=_batches(new for new in news if isinstance(new.result, Committed)),
             epoch=self._inputs.epoch,
             rules=self._inputs.rules,
-            operation_of=self._operations if self._ends or len(set(self._operations.values())) > 1 else {},
+            operation_of=self._operations if is_named or len(set(self._operations.values())) > 1 else {},
+            promotes=self._promotes,
         )
 
     def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:

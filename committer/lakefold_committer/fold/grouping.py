@@ -86,8 +86,8 @@ def end_of(
 def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
     """Returns what a `GroupingRule` does, for entries that no format judges as well."""
     proposal = entry.proposal
-    if entry.envelope.HasField("reverts"):
-        # The marks name what undid an entry by its version.
+    if entry.envelope.HasField("reverts") or entry.envelope.HasField("promotes"):
+        # The marks name what undid an entry by its version, and what a promote has put here.
         return ALONE
     if proposal is None:
         # The envelope of a claim is fetched when its turn comes, and may be large.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-from lakefold_table.entry import Duplicate, Entry, Invalid
+from lakefold_table.entry import Conflict, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.marks.batches import AppMark, GrowingMark
 from lakefold_table.marks.content_digest import UNKNOWN, differs, digests
 from lakefold_table.marks.marks import (
@@ -13,16 +14,24 @@ from lakefold_table.marks.marks import (
     KEPT_APPS,
     LONG_APPS_BYTES,
     MAX_APP_ID,
+    MAX_PROMOTED,
     MAX_UUIDS,
     OLDER_APPS_BYTES,
     Marks,
 )
+from lakefold_table.marks.promoted_keys import folded_on_both, lacking, last_of
 from lakefold_table.marks.reverts import UndoneEntries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_protos.lakefold import log_pb2
+    from lakefold_protos.lakefold.log_pb2 import BatchKey, Promotes, Reverts
+
+
+PROMOTE: Final = "promote"
+"""What a proposal does that puts a branch onto another one, beside its operation in the format."""
+MOST_KEYS: Final = 24
+"""How many keys a refusal names at most."""
 
 
 class Keys:
@@ -35,6 +44,7 @@ class Keys:
         self._uuids = dict(marks.uuids)
         self._uuids_rolled_back = dict(marks.uuids_rolled_back)
         self._reverts = marks.reverts
+        self._promoted = marks.promoted
         names = [uuid for uuid, _ in marks.uuids] if marks.uuid_contents else []
         self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
 
@@ -99,7 +109,7 @@ class Keys:
             growing = self._growing[app_id] = GrowingMark(self._apps.setdefault(app_id, AppMark()))
         return growing
 
-    def undo(self, undone: log_pb2.Reverts, version: int) -> None:
+    def undo(self, undone: Reverts, version: int) -> None:
         """Notes that `version` undoes these entries; keys that were not folded are passed over.
 
         If one of these had undone others, or was a Restore, what it had left out is in the table again. Such
@@ -112,16 +122,60 @@ class Keys:
                 if key.app_id not in self._apps or not self._grown(key.app_id).has(key.batch_id):
                     continue
                 folded_in = self._grown(key.app_id).version_of(key.batch_id)
-                self._grown(key.app_id).roll_back(key.batch_id, version)
             elif key.uuid in self._uuids:
                 folded_in = self._uuids[key.uuid]
-                self._uuids_rolled_back[key.uuid] = version
             else:
                 continue
+            self._leave_out(key, version)
             if folded_in:
                 self._bring_back(folded_in)
+                self._promoted = tuple(
+                    (*each[:3], version) if each[2] == folded_in else each for each in self._promoted
+                )
+
+    def promote_fault(self, promotes: Promotes) -> Rejected | Invalid | None:
+        """Returns why another branch can't be promoted as proposed; None if it can.
+
+        It was built on the last promote of that branch, and none of its batches was folded here meanwhile.
+        """
+        named = [*promotes.keys, *promotes.undone, *promotes.left_out]
+        if max(len(promotes.fork), *(len(key.app_id) for key in named), 0) > MAX_APP_ID or not promotes.fork:
+            hint = f"use at most {MAX_APP_ID} characters: every version keeps them"
+            return Invalid("the names of the apps and of the fork are too long, or missing", hint)
+        done = self._marks.last_promote(promotes.fork)
+        if done != (promotes.since, promotes.since_version):
+            message = f"branch {promotes.branch} is promoted up to its version {done[0]} now"
+            return Rejected(Conflict(retryable=True, message=message, other_version=done[1]))
+        here = list(islice(folded_on_both(self._marks, promotes), MOST_KEYS))
+        if not here:
+            return None
+        message = (
+            f"{here[0]} was folded on branch {promotes.branch} and here, so its rows would be here twice: "
+            "undo it on one of them by `lakefold revert`"
+        )
+        return Rejected(Conflict(retryable=False, message=message, keys=tuple(here)))
+
+    def promote(self, promotes: Promotes, version: int, time_us: int) -> None:
+        """Remembers the keys that `version` has from another branch, and how far that was promoted."""
+        for key in promotes.keys:
+            self._grown(key.app_id).add_range(key.batch_id, last_of(key), version, time_us)
+        for part in (part for key in promotes.left_out for part in lacking(self._marks, key)):
+            self._grown(part.app_id).add_range(part.batch_id, last_of(part), version, time_us)
+            self._leave_out(part, version)
+        for key in promotes.undone:
+            if key.app_id in self._apps:
+                self._leave_out(key, version)
+        promoted = (*self._promoted, (promotes.fork, promotes.until, version, 0))
+        self._promoted = promoted[-MAX_PROMOTED:]
+
+    def _leave_out(self, key: BatchKey, version: int) -> None:
+        if key.app_id and key.HasField("batch_id"):
+            self._grown(key.app_id).roll_back(key.batch_id, last_of(key), version)
+        else:
+            self._uuids_rolled_back[key.uuid] = version
 
     def _bring_back(self, by: int) -> None:
+        self._promoted = tuple((*each[:3], 0) if each[3] == by else each for each in self._promoted)
         for app_id, mark in list(self._apps.items()):
             if app_id in self._growing or any(part[2] == by for part in mark.rolled_back):
                 self._grown(app_id).bring_back(by)
@@ -150,6 +204,7 @@ class Keys:
         return replace(
             self._marks,
             apps=apps,
+            promoted=self._promoted,
             uuids=uuids,
             uuid_contents=digests(self._contents.get(uuid) for uuid in newest),
             uuids_rolled_back={uuid: by for uuid, by in rolled_back.items() if uuid in newest},

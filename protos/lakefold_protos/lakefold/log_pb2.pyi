@@ -68,6 +68,7 @@ class Envelope(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     REVERTS_FIELD_NUMBER: _builtins.int
     AFTER_REVERT_FIELD_NUMBER: _builtins.int
+    PROMOTES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
     app_id: _builtins.str
@@ -131,6 +132,10 @@ class Envelope(_message.Message):
     def reverts(self) -> Global___Reverts:
         """The entries that the proposal undoes: they are marked as undone. The entry is alone in its version."""
 
+    @_builtins.property
+    def promotes(self) -> Global___Promotes:
+        """The proposal puts what was written to a branch onto this one. The entry is alone in its version."""
+
     def __init__(
         self,
         *,
@@ -155,10 +160,11 @@ class Envelope(_message.Message):
         content: _builtins.str = ...,
         reverts: Global___Reverts | None = ...,
         after_revert: _builtins.bool | None = ...,
+        promotes: Global___Promotes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_batch_id", b"_batch_id", "after_revert", b"after_revert", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_batch_id", b"_batch_id", "after_revert", b"after_revert", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "promotes", b"promotes", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "after_revert", b"after_revert", "app_id", b"app_id", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "after_revert", b"after_revert", "app_id", b"app_id", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "promotes", b"promotes", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_revert: _TypeAlias = _typing.Literal["after_revert"]  # noqa: Y015
     _WhichOneofArgType__after_revert: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert"]  # noqa: Y015
@@ -174,6 +180,59 @@ class Envelope(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_proposal) -> _WhichOneofReturnType_proposal | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class Promotes(_message.Message):
+    """What a proposal puts onto a branch: what another branch got after the version `since`, up to `until`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BRANCH_FIELD_NUMBER: _builtins.int
+    FORK_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    SINCE_VERSION_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    UNDONE_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    branch: _builtins.str
+    """The name of the other branch, and what distinguishes it from another one of this name."""
+    fork: _builtins.str
+    until: _builtins.int
+    since: _builtins.int
+    """The version of the other branch that was promoted last, and the version that has it. 0: it wasn't promoted yet."""
+    since_version: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]:
+        """The batches that are put onto it. If one was folded here already, the proposal is refused."""
+
+    @_builtins.property
+    def undone(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]:
+        """Batches that were folded here before, and were undone on the other branch."""
+
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchKey]:
+        """Batches that were folded on the other branch, and undone there."""
+
+    def __init__(
+        self,
+        *,
+        branch: _builtins.str = ...,
+        fork: _builtins.str = ...,
+        until: _builtins.int = ...,
+        since: _builtins.int = ...,
+        since_version: _builtins.int = ...,
+        keys: _abc.Iterable[Global___BatchKey] | None = ...,
+        undone: _abc.Iterable[Global___BatchKey] | None = ...,
+        left_out: _abc.Iterable[Global___BatchKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "fork", b"fork", "keys", b"keys", "left_out", b"left_out", "since", b"since", "since_version", b"since_version", "undone", b"undone", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Promotes: _TypeAlias = Promotes  # noqa: Y015
 
 @_typing.final
 class Reverts(_message.Message):
@@ -237,23 +296,32 @@ class BatchKey(_message.Message):
     APP_ID_FIELD_NUMBER: _builtins.int
     BATCH_ID_FIELD_NUMBER: _builtins.int
     UUID_FIELD_NUMBER: _builtins.int
+    LAST_BATCH_ID_FIELD_NUMBER: _builtins.int
     app_id: _builtins.str
     batch_id: _builtins.int
     uuid: _builtins.str
+    last_batch_id: _builtins.int
+    """If it is set, all ids from batch_id to this one are meant."""
     def __init__(
         self,
         *,
         app_id: _builtins.str = ...,
         batch_id: _builtins.int | None = ...,
         uuid: _builtins.str = ...,
+        last_batch_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "_last_batch_id", b"_last_batch_id", "batch_id", b"batch_id", "last_batch_id", b"last_batch_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "app_id", b"app_id", "batch_id", b"batch_id", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "_last_batch_id", b"_last_batch_id", "app_id", b"app_id", "batch_id", b"batch_id", "last_batch_id", b"last_batch_id", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
+    _WhichOneofReturnType__last_batch_id: _TypeAlias = _typing.Literal["last_batch_id"]  # noqa: Y015
+    _WhichOneofArgType__last_batch_id: _TypeAlias = _typing.Literal["_last_batch_id", b"_last_batch_id"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_batch_id) -> _WhichOneofReturnType__last_batch_id | None: ...
 
 Global___BatchKey: _TypeAlias = BatchKey  # noqa: Y015
 

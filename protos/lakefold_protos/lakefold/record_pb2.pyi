@@ -49,6 +49,7 @@ class FoldRecord(_message.Message):
     LAST_DIGEST_FIELD_NUMBER: _builtins.int
     AUTHORS_FIELD_NUMBER: _builtins.int
     AUTHOR_OF_FIELD_NUMBER: _builtins.int
+    PROMOTES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The log, as in lakefold.log.v1.Position."""
     topic_id: _builtins.str
@@ -109,6 +110,10 @@ class FoldRecord(_message.Message):
 
     @_builtins.property
     def author_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def promotes(self) -> _log_pb2.Promotes:
+        """What the version's only entry has put onto the branch from another one."""
+
     def __init__(
         self,
         *,
@@ -136,10 +141,11 @@ class FoldRecord(_message.Message):
         last_digest: _builtins.bytes = ...,
         authors: _abc.Iterable[_log_pb2.Author] | None = ...,
         author_of: _abc.Iterable[_builtins.int] | None = ...,
+        promotes: _log_pb2.Promotes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["promotes", b"promotes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "author_of", b"author_of", "authors", b"authors", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "operation_of", b"operation_of", "operations", b"operations", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "author_of", b"author_of", "authors", b"authors", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "operation_of", b"operation_of", "operations", b"operations", "partition", b"partition", "promotes", b"promotes", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -247,10 +247,19 @@ class GrowingMark:
         """
         if self._rolled_back and self.rolled_back_by(batch_id):
             # It is folded in place of one that was undone.
-            self._rolled_back = _without(self._rolled_back, batch_id)
+            self._rolled_back = _without(self._rolled_back, batch_id, batch_id)
         add(self._intervals, batch_id)
         self._recent.append((batch_id, version))
         self._contents.append(entry)
+        self._time_us = max(self._time_us, time_us)
+
+    def add_range(self, first: int, last: int, version: int, time_us: int) -> None:
+        """Adds batches that `version` has from another branch."""
+        self._intervals = joined([*self._intervals, (first, last)])
+        self._rolled_back = _without(self._rolled_back, first, last)
+        for batch_id in range(max(first, last - MAX_RECENT_BATCHES + 1), last + 1):
+            self._recent.append((batch_id, version))
+            self._contents.append(None)
         self._time_us = max(self._time_us, time_us)
 
     def pass_over(self, batch_id: int) -> None:
@@ -258,15 +267,15 @@ class GrowingMark:
         if batch_id >= 0 and (not self._intervals or self._intervals[-1][1] < batch_id):
             self._intervals = [(0, batch_id)]
 
-    def roll_back(self, batch_id: int, by: int) -> None:
-        """Notes that version `by` undoes a batch, whatever left it out before."""
-        others = _without(self._rolled_back, batch_id)
+    def roll_back(self, first: int, last: int, by: int) -> None:
+        """Notes that version `by` undoes these batches, whatever left them out before."""
+        others = _without(self._rolled_back, first, last)
         parts: list[tuple[int, int, int]] = []
-        for first, last, version in sorted([*others, (batch_id, batch_id, by)]):
-            if parts and parts[-1][1:] == (first - 1, version):
-                parts[-1] = parts[-1][0], last, version
+        for begin, end, version in sorted([*others, (first, last, by)]):
+            if parts and parts[-1][1:] == (begin - 1, version):
+                parts[-1] = parts[-1][0], end, version
             else:
-                parts.append((first, last, version))
+                parts.append((begin, end, version))
         self._rolled_back = tuple(parts)
 
     def bring_back(self, by: int) -> None:
@@ -285,11 +294,13 @@ class GrowingMark:
         )
 
 
-def _without(rolled_back: Iterable[tuple[int, int, int]], batch_id: int) -> tuple[tuple[int, int, int], ...]:
+def _without(
+    rolled_back: Iterable[tuple[int, int, int]], begin: int, end: int
+) -> tuple[tuple[int, int, int], ...]:
     return tuple(
         (*part, version)
         for first, last, version in rolled_back
-        for part in less([(first, last)], [(batch_id, batch_id)])
+        for part in less([(first, last)], [(begin, end)])
     )
 
 

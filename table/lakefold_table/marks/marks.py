@@ -38,6 +38,7 @@ UUIDS = "lakefold.uuids"
 UUID_CONTENTS = "lakefold.uuid-contents"
 UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
 REVERTS = "lakefold.reverts"
+PROMOTED = "lakefold.promoted"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
 OLDER_APPS = "lakefold.older-apps"
@@ -60,6 +61,7 @@ MAX_APP_ID = 256
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
 MAX_MOVES = 16
+MAX_PROMOTED = 64
 
 
 class RebindReason(StrEnum):
@@ -146,9 +148,11 @@ class Marks:
     one). `operations`: for each kind of operation the newest version of that kind, complete after
     `operations_since`. `uuid_contents`: the digests of the contents of the proposals of `uuids`, in the same
     order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, or a
-    later entry undid, each with the version that did it. `restored_us`: when `rebind --restored` last gave up
-    what was folded after the copy that the table was restored to, in microseconds since 1970; 0: never.
-    `reverts`: the versions that undid entries.
+    later entry undid, each with the version that did it. `promoted`: the last promotes of other branches,
+    oldest first: the fork, the version up to which its rows are here, the version that has them, and that
+    which undid this (0: none did).
+    `restored_us`: when `rebind --restored` last gave up what was folded after the copy that the table was
+    restored to, in microseconds since 1970; 0: never. `reverts`: the versions that undid entries.
     """
 
     table_id: str = ""
@@ -169,6 +173,7 @@ class Marks:
     uuids_rolled_back: Mapping[str, int] = field(default_factory=dict)
     restored_us: int = 0
     reverts: Reverts = field(default_factory=Reverts)
+    promoted: tuple[tuple[str, int, int, int], ...] = ()
 
     @property
     def full_id(self) -> str:
@@ -194,6 +199,11 @@ class Marks:
         if not app_id or batch_id is None:
             return self.uuids_rolled_back.get(uuid, 0)
         return self.apps[app_id].rolled_back_by(batch_id) if app_id in self.apps else 0
+
+    def last_promote(self, fork: str) -> tuple[int, int]:
+        """Returns up to which version another branch was promoted, and the version that has it; 0 if none."""
+        each = (promote[1:3] for promote in reversed(self.promoted) if (promote[0], promote[3]) == (fork, 0))
+        return next(each, (0, 0))
 
     def offset_of(self, log: LogId) -> int:
         """Returns the last offset that was folded from this log, -1 if none was."""
@@ -266,17 +276,16 @@ class Marks:
         if self.restored_us:
             mark["restored_us"] = self.restored_us
         encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
-        parts = {
+        texts = {
             FILE_LOGS: compact(self.file_logs) if self.file_logs else "",
             MOVES: compact([_move_json(move) for move in self.moves]) if self.moves else "",
             UUIDS: compact(self.uuids) if self.uuids else "",
             UUID_CONTENTS: "".join(self.uuid_contents),
-            UUIDS_ROLLED_BACK: compact(list(self.uuids_rolled_back.items()))
-            if self.uuids_rolled_back
-            else "",
+            UUIDS_ROLLED_BACK: compact([*self.uuids_rolled_back.items()]) if self.uuids_rolled_back else "",
             REVERTS: self.reverts.encode(),
+            PROMOTED: compact(self.promoted) if self.promoted else "",
         }
-        encoded |= {name: text for name, text in parts.items() if text}
+        encoded |= {name: text for name, text in texts.items() if text}
         older = [mark.short_form(app_id) for app_id, mark in self.apps.items() if mark.is_short]
         if older:
             encoded[OLDER_APPS] = f"[{','.join(older)}]"
@@ -390,6 +399,10 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         uuids_rolled_back=dict(_pairs(metadata.get(UUIDS_ROLLED_BACK, "[]"))),
         restored_us=whole(mark.get("restored_us", 0)),
         reverts=Reverts.decode(metadata.get(REVERTS, "")),
+        promoted=tuple(
+            (text_of(fork), whole(until), whole(version), whole(undone_by))
+            for fork, until, version, undone_by in json.loads(metadata.get(PROMOTED, "[]"))
+        ),
     )
 
 

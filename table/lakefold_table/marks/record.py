@@ -21,10 +21,13 @@ from lakefold_table.author import Author
 from lakefold_table.entry import Committed, Outcome, Result, Tagged
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.outcome_messages import outcome_message, outcome_value
+from lakefold_table.marks.promoted_keys import last_of
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Promotes
 
 VERSION = "lakefold.version"
 TABLE_ID = "lakefold.table-id"
@@ -67,6 +70,7 @@ class Record:
     otherwise all have the version's operation, and it is empty. `last_digest`: that of the entry at
     `last_offset` (`lakefold_table.entry.Fingerprint`), empty if no entry was folded, for a file log, and from
     an older release. `author_of`: who sent each committed entry, by offset, if that was said.
+    `promotes`: what the only entry has put onto the branch from another one.
     """
 
     log: LogId
@@ -84,12 +88,18 @@ class Record:
     operation_of: Mapping[int, str] = field(default_factory=dict)
     last_digest: str = ""
     author_of: Mapping[int, Author] = field(default_factory=dict)
+    promotes: Promotes | None = None
 
     def answer(self, offset: int) -> Result | None:
         """Returns the answer to the entry at this offset, or None if this version contains none."""
         if offset in self.committed:
             return self.committed[offset]
         return self.refused[offset].result if offset in self.refused else None
+
+    def has_promoted(self, app_id: str, batch_id: int) -> bool:
+        """Returns whether the version has this batch from another branch."""
+        keys = () if self.promotes is None else (*self.promotes.keys, *self.promotes.left_out)
+        return any(key.app_id == app_id and key.batch_id <= batch_id <= last_of(key) for key in keys)
 
     @property
     def refusals(self) -> int:
@@ -144,6 +154,7 @@ def encode_record(record: Record) -> str:
         last_digest=bytes.fromhex(record.last_digest),
         authors=[author.as_message() for author in dict.fromkeys(record.author_of.values())],
         author_of=_author_indices(record.author_of, offsets),
+        promotes=record.promotes,
     )
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
@@ -186,6 +197,7 @@ def _record_of(message: FoldRecord, version: int) -> Record:
         _operations(message, committed),
         message.last_digest.hex(),
         _authors(message, committed),
+        message.promotes if message.HasField("promotes") else None,
     )
 
 

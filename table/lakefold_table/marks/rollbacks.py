@@ -41,8 +41,10 @@ def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str] | No
         name: _app_rolled_back(mark, by, None if then is None else then.apps.get(name, AppMark()), to)
         for name, mark in marks.apps.items()
     }
+    promoted = () if then is None else then.promoted
     reverts = marks.reverts.restored(to, by) if then is None else then.reverts
-    return replace(marks, apps=apps, uuids_rolled_back=_uuids(marks, by, then, to), reverts=reverts)
+    uuids = _uuids(marks, by, then, to)
+    return replace(marks, apps=apps, uuids_rolled_back=uuids, promoted=promoted, reverts=reverts)
 
 
 def after_foreign(marks: Marks, state: State) -> Marks:
@@ -82,8 +84,10 @@ def _by_versions(marks: Marks, by: int, to: int) -> Marks:
     }
     apps = {name: _app_rolled_back(mark, by, None, to, kept[name]) for name, mark in marks.apps.items()}
     uuids = {uuid: restore for uuid, restore in marks.uuids_rolled_back.items() if restore <= to}
+    promoted = tuple((*each[:3], each[3] if each[3] <= to else 0) for each in marks.promoted if each[2] <= to)
     uuids |= _uuids(marks, by, None, to)
-    return replace(marks, apps=apps, uuids_rolled_back=uuids, reverts=marks.reverts.restored(to, by))
+    reverts = marks.reverts.restored(to, by)
+    return replace(marks, apps=apps, uuids_rolled_back=uuids, promoted=promoted, reverts=reverts)
 
 
 def _folded_up_to(mark: AppMark, version: int) -> Iterable[Interval]:
