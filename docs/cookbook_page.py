@@ -18,6 +18,7 @@ RECIPES: Final = {
     "Services": {
         "service": "A service whose requests share files and versions",
         "backfill": "Old rows at a limited rate beside a live stream",
+        "publish_after_checks": "Rows are written to a branch, checked, and published at once",
     },
     "Queries": {
         "dashboard": "A dashboard by duckdb while rows stream in",

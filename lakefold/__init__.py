@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lakefold.branching.functions import branch as branch
     from lakefold.branching.functions import restore as restore
     from lakefold.branching.functions import tag as tag
+    from lakefold.branching.promote import PromoteReport as PromoteReport
+    from lakefold.branching.promote import promote as promote
     from lakefold.branching.revert import RevertReport as RevertReport
     from lakefold.branching.revert import revert as revert
     from lakefold.maintaining.compaction import compact as compact
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import NotMatchedBySourceDelete as NotMatchedBySourceDelete
     from lakefold_ingest.merge.clauses import NotMatchedBySourceUpdate as NotMatchedBySourceUpdate
     from lakefold_ingest.merge.clauses import NotMatchedInsert as NotMatchedInsert
+    from lakefold_ingest.revert.conflicts import PromoteConflictError as PromoteConflictError
     from lakefold_ingest.revert.conflicts import RevertConflictError as RevertConflictError
     from lakefold_ingest.rows.row_faults import BadRowsError as BadRowsError
     from lakefold_ingest.writing.report import BatchReport as BatchReport
@@ -90,6 +93,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "lakefold.branching.functions": ("branch", "restore", "tag"),
+    "lakefold.branching.promote": ("PromoteReport", "promote"),
     "lakefold.branching.revert": ("RevertReport", "revert"),
     "lakefold.maintaining.compaction": ("compact",),
     "lakefold.proposals.redrive": ("redrive",),
@@ -107,7 +111,7 @@ _HOMES = {
     "lakefold_ingest.rows.row_faults": ("BadRowsError",),
     "lakefold.writing.functions": ("Writer", "append", "apply_changes", "delete", "overwrite", "upsert"),
     "lakefold.writing.options": ("WriteOptions",),
-    "lakefold_ingest.revert.conflicts": ("RevertConflictError",),
+    "lakefold_ingest.revert.conflicts": ("PromoteConflictError", "RevertConflictError"),
     "lakefold_ingest.writing.report": ("BatchReport",),
     "lakefold_ingest.writing.reused_key": ("ReusedKeyError",),
     "lakefold_reader.tail.change": ("Change",),

@@ -38,10 +38,12 @@ REVERTS = "reverts"
 class RevertOptions(BrokerOptions, total=False):
     """Options of `revert`: `BrokerOptions`, and `commit_properties` of the version that undoes the batches.
 
-    A dry run needs no brokers, unless several entries share a version.
+    `commit_message`: why; `lakefold log` and `explain` show it. A dry run needs no brokers, unless several
+    entries share a version.
     """
 
     commit_properties: Mapping[str, str]
+    commit_message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,16 @@ def tag(  # noqa: PLR0913 - its options
     "lakefold branch /data/flights audit --version 12",
     "lakefold branch s3://lake/flights next --branch audit",
     "lakefold branch /data/flights june --as-of 2026-06-01T00:00:00Z --json",
+    "lakefold branch /data/flights audit --promote --dry-run",
+    "lakefold branch /data/flights audit --promote --commit-message 'checked on Tuesday'",
     "lakefold branch /data/flights audit --delete",
 )
 @click.argument("table")
 @click.argument("name")
 @version_options("Begin at the version that")
 @click.option("--delete", is_flag=True, help="Delete the branch, with its versions and files.")
+@click.option("--promote", is_flag=True, help="Put what was written to the branch on the main branch.")
+@click.option("--dry-run", is_flag=True, help="With --promote: send nothing; print what would be done.")
 @wait_option(or_log=False)
 @message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -110,6 +114,8 @@ def branch(  # noqa: PLR0913 - its options
     *,
     choice: VersionChoice,
     delete: bool,
+    promote: bool,
+    dry_run: bool,
     wait: float,
     message: str,
     as_json: bool,
@@ -125,11 +131,22 @@ def branch(  # noqa: PLR0913 - its options
     The deletion is refused while a tag, a consumer or a branch that was made from it needs it. Once it is
     committed, the files of the branch are removed; this can't be undone. If the command is interrupted, run
     it again to continue.
+
+    With --promote what was written to the branch since it began at the main branch, or was promoted last, is
+    put on the main branch by one proposal. Its batches count there from then on. If rows were changed on both
+    meanwhile, they are listed, nothing is sent, and the exit code is 3.
     """
     from lakefold.proposals.logged_proposal import send_and_wait
     from lakefold_table.branch_names import check_branch_name
 
     check_branch_name(name)
+    if (delete and promote) or (dry_run and not promote):
+        raise click.UsageError("give --delete or --promote; --dry-run goes with --promote")
+    if promote:
+        if not choice.is_newest or choice.branch is not None:
+            raise click.UsageError("--promote is about all versions of the branch; leave the others out")
+        _promote(settings, table, name, dry_run=dry_run, wait=wait, message=message, as_json=as_json)
+        return
     if delete:
         if not choice.is_newest or choice.branch is not None:
             raise click.UsageError("--delete deletes the branch with all its versions; leave the others out")
@@ -139,6 +156,28 @@ def branch(  # noqa: PLR0913 - its options
     outcome = send_and_wait(settings, branching(chosen, name), wait, message)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
+
+
+def _promote(
+    settings: Settings, table: str, name: str, *, dry_run: bool, wait: float, message: str, as_json: bool
+) -> None:
+    from lakefold.branching.promote import promoted
+    from lakefold_ingest.revert.conflicts import SHOWN
+
+    report = promoted(settings, table, name, dry_run=dry_run, wait_s=wait, message=message)
+    if as_json:
+        print_json(report.document())
+        return
+    print_table(report.table, "lance")
+    for text in [
+        *(f"changed on both: {conflict}" for conflict in report.conflicts[:SHOWN]),
+        *(f"folded into both: {batch}" for batch in report.shared_batches[:SHOWN]),
+    ]:
+        print_line(f"  {text}")
+    refused = "would be refused" if report.conflicts or report.shared_batches else "would be one proposal"
+    done = {"empty": "nothing new", "planned": refused, "committed": f"promoted in version {report.version}"}
+    rows = f"{counted(report.rows_added, 'row')} added, {report.rows_removed:,} removed"
+    print_line(f"{name}@{report.branch_version} {done[report.kind]}: {rows}, batches: {report.batches:,}")
 
 
 def _delete_branch(

@@ -68,7 +68,8 @@ class Explanation:
     `before` is the number of waiting proposals before this proposal, `waiting` the number of all that wait
     there. `logs` are those that were searched, the table's own first. `looked_at` and `not_looked_at` name
     for people the sources that were searched, and those that could not be searched with the reason.
-    `undoing`: "restore" or "revert", by which the proposal was undone; empty: neither, or it is not known.
+    `undoing`: "restore", "revert" or "promote", by which the proposal was undone; empty: none of them, or
+    it is not known.
     """
 
     table: str
@@ -173,6 +174,8 @@ class Explanation:
     def _key(self) -> tuple[str, int | None, str]:
         """The app id, batch id and uuid of the proposal, as far as they are known."""
         source = self.proposal if isinstance(self.proposal, Entry) else self.outcome or self.sought
+        if self.sought.batch_id is not None:
+            source = self.sought
         return source.app_id, source.batch_id, source.uuid
 
     @property

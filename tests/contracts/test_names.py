@@ -62,7 +62,7 @@ VERBS = {
     "diff": f"TABLE A B {STORE} --branch --rows",
     "refs": f"TABLE {STORE}",
     "tag": f"TABLE NAME {STORE} --version --tag --as-of --delete",
-    "branch": f"TABLE NAME {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
+    "branch": f"TABLE NAME {KAFKA} {TOPICS} {STORE} --version --tag --as-of --delete --promote --dry-run",
     "restore": f"TABLE {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
     "revert": f"TABLE BATCHES {KAFKA} {TOPICS} {STORE} --version --positions --branch --keys --keep-later "
     "--with-dependents --dry-run --wait",

@@ -59,6 +59,7 @@ KNOW_NO_FORMAT = {
         "lakefold_ingest.revert.formats",
         "lakefold_ingest.revert.lance",
         "lakefold_ingest.revert.delta",
+        "lakefold_ingest.promote",
     ),
     ("Maintenance knows table formats in their own packages alone", "lakefold_maintenance"): (
         "lakefold_maintenance.formats",

@@ -10,7 +10,7 @@ import pytest
 from tests.repository import checks, tree, words
 
 PARTS: Final = ("lakefold/", "protos/", "table/", "log/", "ingest/", "committer/", "reader/", "maintenance/")
-MOST_WORDS: Final = 78
+MOST_WORDS: Final = 79
 """The most words that the glossary may explain. A noun of the field needs no row."""
 FLOORS: Final = {"if": (("if",), 13.0), "returns": (("return", "returns"), 14.0)}
 """The least of 1,000 words in docstrings: structlog has 12.3 times "if" and 5.3 times "return"."""

@@ -269,7 +269,7 @@ class _Folding:
         )
 
     def _add_keys(self, entry: Entry, version: int, recorded_batch: int | None) -> None:
-        """Remembers the keys of an entry that was accepted: its own, those that it undoes or has of a branch."""
+        """Remembers the keys of an accepted entry: its own, those that it undoes or has of a branch."""
         envelope, time_us = entry.envelope, self._time(entry)
         self._keys.add(entry, version, time_us, recorded_batch)
         if envelope.HasField("reverts"):

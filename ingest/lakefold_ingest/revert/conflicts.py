@@ -78,6 +78,21 @@ class RevertConflictError(InvalidError):
         self.conflicts = tuple(conflicts)
 
 
+class PromoteConflictError(InvalidError):
+    """Rows that a branch changed were changed on the main branch too since it began. Nothing was sent.
+
+    `conflicts` are all of them.
+    """
+
+    exit_code = 3
+
+    def __init__(self, conflicts: Sequence[RowConflict], *, where: str) -> None:
+        message = f"{len(conflicts):,} rows were changed on both branches: {listed(conflicts)}"
+        hint = "send these changes to a new branch that begins at the newest version, or to the main branch"
+        super().__init__(message, where=where, hint=hint)
+        self.conflicts = tuple(conflicts)
+
+
 def listed(conflicts: Sequence[RowConflict]) -> str:
     """Returns the first conflicts as text."""
     more = len(conflicts) - SHOWN

@@ -15,7 +15,14 @@ import numpy as np
 from lakefold_ingest.merge.read_version import OFFSET_WIDTH
 from lakefold_ingest.revert.entries import Offsets, record_at, removers
 from lakefold_ingest.revert.following import follow
-from lakefold_ingest.revert.row_history import UNKNOWN_ENTRY, Addresses, RemovedAndAdded, RowHistory
+from lakefold_ingest.revert.row_history import (
+    UNKNOWN_ENTRY,
+    Addresses,
+    Mask,
+    RemovedAndAdded,
+    RowHistory,
+    indices_in,
+)
 from lakefold_reader.format.value_numbers import equal_rows
 from lakefold_table.errors import LakefoldError, PreconditionError
 from lakefold_table.marks.record import position_at
@@ -83,6 +90,16 @@ class VersionEffects:
             by = self._added_by_the_log(record)
         added = self.rows.added[np.isin(by, list(offsets))]
         return self._paired(added, self._removed_by(record, offsets))
+
+    def changes(self, last: Addresses) -> Mask:
+        """Returns which rows the version changed, and didn't merely delete; any that isn't known."""
+        whole = self.whole
+        is_known, at = indices_in(last, whole.removed)
+        if whole.successors is None:
+            return np.full(last.size, bool(whole.added.size))
+        changed = ~is_known
+        changed[is_known] = whole.successors[at[is_known]] >= 0
+        return changed
 
     def entry_of(self, removed: Addresses) -> NDArray[np.int64]:
         """Returns the offsets of the entries that removed these rows, `UNKNOWN_ENTRY` if it isn't known."""

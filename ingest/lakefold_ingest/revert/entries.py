@@ -52,14 +52,24 @@ class NamedVersion:
 
 @value()
 class EntryKey:
-    """The key of an entry: app and batch id, or the uuid of its proposal."""
+    """The key of an entry: app and batch id, or the uuid of its proposal.
+
+    `last_batch_id`: the entries of all batches from `batch_id` to this one are meant; 0: of the one.
+    """
 
     app_id: str = ""
     batch_id: int | None = None
     uuid: str = ""
+    last_batch_id: int = 0
 
     def __str__(self) -> str:
-        return f"{self.app_id}:{self.batch_id}" if self.app_id else self.uuid
+        last = f"-{self.last_batch_id}" if self.last_batch_id else ""
+        return f"{self.app_id}:{self.batch_id}{last}" if self.app_id else self.uuid
+
+    @classmethod
+    def named(cls, key: BatchKey) -> EntryKey:
+        """Returns the key of batches that a message names."""
+        return cls(key.app_id, key.batch_id, last_batch_id=key.last_batch_id)
 
     @classmethod
     def of(cls, entry: Entry) -> EntryKey:
@@ -70,7 +80,8 @@ class EntryKey:
 
     def message(self) -> BatchKey:
         """Returns the key as an envelope names it."""
-        return BatchKey(app_id=self.app_id, batch_id=self.batch_id, uuid=self.uuid)
+        last = self.last_batch_id or None
+        return BatchKey(app_id=self.app_id, batch_id=self.batch_id, uuid=self.uuid, last_batch_id=last)
 
 
 def record_at(source: Source, version: int) -> Record | None:

@@ -56,7 +56,7 @@ class EntrySearch:
         self._check_version(version, f"version {version}")
         record = record_at(self._source, version)
         keys = () if record is None else self._all_keys(version, record)
-        self._check_not_undone(keys)
+        self._check_not_undone(keys, version)
         if by := self._marks.reverts.undone_by(version):
             raise self._undone(f"version {version}", by)
         return NamedVersion(version, keys=keys)
@@ -96,7 +96,7 @@ class EntrySearch:
         else:
             entries = self._entries(record, offsets)
             keys = tuple(EntryKey.of(entries[offset]) for offset in sorted(offsets & entries.keys()))
-        self._check_not_undone(keys)
+        self._check_not_undone(keys, version)
         return NamedVersion(version, offsets, keys)
 
     def _version_of(self, app_id: str, batch_id: int) -> int:
@@ -127,7 +127,9 @@ class EntrySearch:
 
     def _has(self, version: int, app_id: str, batch_id: int) -> bool:
         record = record_at(self._source, version)
-        return record is not None and any(
+        if record is None:
+            return False
+        return record.has_promoted(app_id, batch_id) or any(
             each.app_id == app_id and each.first <= batch_id <= each.last for each in record.apps
         )
 
@@ -148,10 +150,11 @@ class EntrySearch:
         message = f"{what} can't be undone: {which} was cleaned up, and with it what it changed"
         raise VersionExpiredError(message, oldest=oldest, where=self._source.uri, hint=_OTHER_WAYS)
 
-    def _check_not_undone(self, keys: Iterable[EntryKey]) -> None:
+    def _check_not_undone(self, keys: Iterable[EntryKey], version: int = 0) -> None:
+        """Raises `PreconditionError` if one was undone, but by this version: a promote may leave some out."""
         for key in keys:
             by = self._marks.rolled_back_by(key.app_id, key.batch_id, key.uuid)
-            if by:
+            if by not in {0, version}:
                 raise self._undone(str(key), by)
 
     def _undone(self, what: str, by: int) -> PreconditionError:
@@ -165,6 +168,11 @@ class EntrySearch:
         if record is None:
             message = f"version {version} doesn't record which batches it has"
             raise InvalidError(message, where=self._source.uri, hint="name the version")
+        if record.promotes is not None:
+            branch = record.promotes.branch
+            message = f"version {version} has batches of the branch {branch}, which were promoted together"
+            hint = f"undo all of them: --version {version} (version={version})"
+            raise PreconditionError(message, where=self._source.uri, hint=hint)
         if len(record.committed) == len(batches):
             return NamedVersion(version, frozenset(record.committed), keys)
         offsets = {
@@ -187,6 +195,8 @@ class EntrySearch:
     def _all_keys(self, version: int, record: Record) -> tuple[EntryKey, ...]:
         """Returns the keys of all entries of a version, as far as its record and the marks have them."""
         keys = [EntryKey(uuid=uuid) for uuid, at in self._marks.uuids if at == version]
+        if record.promotes is not None:
+            keys += map(EntryKey.named, (*record.promotes.keys, *record.promotes.left_out))
         for each in record.apps:
             mark = self._marks.apps.get(each.app_id, AppMark())
             if each.count == each.last - each.first + 1:

@@ -432,7 +432,7 @@ class _Planner:
                 kept[rows[is_removed]] = other.kept[at[is_removed]]
                 by_undone |= is_removed
             rows, last = rows[~by_undone], last[~by_undone]
-            changed = self._are_changed(version, last)
+            changed = self._of(version).changes(last)
             clash = changed | undone.updated[rows]
             kept[rows[clash]] = True
             if clash.any():
@@ -440,16 +440,6 @@ class _Planner:
                 changes = np.where(changed, "changed", "deleted")[clash].tolist()
                 yield from self._conflicts(undone, rows[clash], version, last[clash], changes)
         undone.keep(kept)
-
-    def _are_changed(self, version: int, last: Addresses) -> Mask:
-        """Returns which rows a version changed, and didn't merely delete; any that isn't known."""
-        whole = self._of(version).whole
-        is_known, at = indices_in(last, whole.removed)
-        if whole.successors is None:
-            return np.full(last.size, bool(whole.added.size))
-        changed = ~is_known
-        changed[is_known] = whole.successors[at[is_known]] >= 0
-        return changed
 
     def _conflicts(
         self,

@@ -168,8 +168,10 @@ class _VersionSearch:
         return len(record.committed) == 1 and is_named
 
     def _is_among(self, record: Record) -> bool:
-        """Returns whether the batches of this version have no gap and include the requested batch."""
+        """Returns whether the batches of this version have no gap and include the one that is sought."""
         batch = self.sought.batch_id
+        if batch is not None and record.has_promoted(self.sought.app_id, batch):
+            return True
         return batch is not None and any(
             batches.app_id == self.sought.app_id
             and batches.first <= batch <= batches.last
@@ -183,6 +185,9 @@ class _VersionSearch:
         app_id, batch_id = self.sought.app_id, self.sought.batch_id
         if len(record.committed) == 1 and len(record.apps) == 1:
             app_id, batch_id = record.apps[0].app_id, record.apps[0].first
+        if record.promotes is not None:
+            # The entry at this position is the promote, and its key isn't that of the batch.
+            app_id, batch_id = "", None
         return Outcome(
             position_at(record, offset),
             self.uri,
@@ -238,10 +243,13 @@ def find(source: Source, sought: ProposalName, *, at_most: int) -> RecordedPropo
 
 
 def kind_of_undoing(source: Source, version: int) -> str:
-    """Returns "restore" or "revert", whichever this version is; empty if it is gone."""
+    """Returns "restore", "revert" or "promote", whichever this version is; empty if it is gone."""
     summary = source.summary(version)
     if summary is None:
         return ""
+    record = decode_record(summary.properties, source.uri) if summary.own else None
+    if record is not None and record.promotes is not None:
+        return "promote"
     return "revert" if summary.restored is None else "restore"
 
 

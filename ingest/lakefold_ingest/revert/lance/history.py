@@ -8,7 +8,7 @@ or by their values: equal rows are interchangeable.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +33,14 @@ from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.format.changes import ChangeType
+from lakefold_reader.format.source import BranchVersion
 from lakefold_reader.format.value_numbers import equal_rows
 from lakefold_reader.lance.feed.columns import FeedVersions, FieldHistory, last_of
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.plan import plan_version
 from lakefold_reader.lance.feed.rows import FragmentPartReader, feed_schema
 from lakefold_reader.lance.feed.sides import deleted_rows
+from lakefold_reader.lance.feed.two_versions import difference_of
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.columns import schema_of
 from lakefold_reader.lance.versions import kind_in, read_state, transaction_of
@@ -107,6 +109,14 @@ class LanceRowHistory(RowHistory):
         rows = np.concatenate([NO_ADDRESSES, *added])
         order = np.argsort(rows)
         return RemovedAndAdded(rows[order], offsets[order], joined(removed))
+
+    def differing(self, before: int, after: int) -> tuple[Addresses, Addresses]:
+        """Returns the rows of two versions that are not in the same place of the same file in both."""
+        versions = BranchVersion(self.source, before), BranchVersion(self.source, after)
+        difference = difference_of(*versions)
+        removed = [self._addresses_of(part) for part in cast("list[FragmentPart]", difference.removed)]
+        added = [self._addresses_of(part) for part in cast("list[FragmentPart]", difference.added)]
+        return joined(removed), joined(added)
 
     def _addresses_of(self, part: FragmentPart) -> Addresses:
         fragment = DataFragment.FromString(part.fragment)
@@ -292,10 +302,18 @@ class LanceRowHistory(RowHistory):
 
     def rows(self, addresses: Addresses, version: int, columns: Sequence[str] | None = None) -> pa.Table:
         """See `RowHistory.rows`. Blobs are their bytes."""
+        empty = pa.Table.from_batches([], feed_schema(self._last.schema.chosen(columns)))
+        schema = empty.select(self._last.schema.chosen(columns).names).schema
+        return pa.Table.from_batches(self.batches(addresses, version, columns), schema)
+
+    def batches(
+        self, addresses: Addresses, version: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields rows as `rows` returns them, batch by batch."""
         chosen = self._last.schema.chosen(columns)
         reader = FragmentPartReader(self.source, chosen)
-        batches = [batch for part in self._parts(addresses, version) for batch in reader.read(part)]
-        return pa.Table.from_batches(batches, feed_schema(chosen)).select(chosen.names)
+        for part in self._parts(addresses, version):
+            yield from (batch.select(chosen.names) for batch in reader.read(part))
 
     def _parts(self, addresses: Addresses, version: int) -> Iterator[FragmentPart]:
         head = read_state(self.source, version).head

@@ -22,7 +22,10 @@ from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakefold_ingest.lance.view import LanceView
+    from lakefold_ingest.merge.lance.version_changes import LanceReadVersion
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.revert.row_history import Addresses, ReturningRows
     from lakefold_ingest.view import View
@@ -44,16 +47,35 @@ def revert_proposal(
     files = _written(view, settings, rows, returned.row_ids if table.stable_row_ids else NO_ADDRESSES)
     names = sorted(returned.keys, key=lambda name: view.field_ids([name]))
     arrays = returned.key_arrays(rows, names) if files else []
+    envelope = changed_rows(table, key, removed, files, names, arrays, PREDICATE)
+    if table.is_serializable and not envelope.lance.HasField("append"):
+        # What others read or added meanwhile is none of it.
+        envelope.reads.SetInParent()
+    return envelope
+
+
+def changed_rows(
+    table: LanceReadVersion,
+    key: Key,
+    removed: Addresses,
+    files: Sequence[DataFragment],
+    names: Sequence[str],
+    arrays: Sequence[pa.Array],
+    predicate: str,
+) -> Envelope:
+    """Returns the proposal that removes rows and adds fragments.
+
+    `names` and `arrays`: columns that identify the added rows, and their values.
+    `predicate`: what a Delete says of the rows that it removes.
+    """
+    view = table.view
     if not removed.size and not arrays:
         return append(view.uri, key, view.version, files)
     deleted = delete_rows(table, offsets_by_number(removed))
     envelope = begin_envelope(view.uri, key, view.version)
     deleted.add_affected(envelope)
-    if table.is_serializable:
-        # What others read or added meanwhile is none of it.
-        envelope.reads.SetInParent()
     if not files:
-        deleted.as_delete(envelope, PREDICATE)
+        deleted.as_delete(envelope, predicate)
         return envelope
     deleted.as_update(envelope, files)
     update = envelope.lance.update
