@@ -186,7 +186,8 @@ class _Planner:
         self._versions = [number for number in numbers_of(history.source) if number <= history.newest]
         self._effects: dict[int, VersionEffects] = {}
         self._operations: dict[int, str] = {}
-        self._replacements: dict[int, Sequence[ReplacedContent]] = {}
+        self._replacements: Sequence[ReplacedContent] = ()
+        self._known_from: int | None = None
         self._copies: dict[int, list[tuple[Addresses, Addresses]]] = {}
         self._undone: dict[int, NamedVersion] = {}
 
@@ -255,7 +256,7 @@ class _Planner:
         matters = any(effect.removed.size for effect in effects.values()) or any(
             followed.lost_in.any() for followed in straight.values()
         )
-        for each in undone:
+        for each in sorted(undone, key=lambda each: each.version):
             version, effect = each.version, effects[each.version]
             lineage = self._lineage(version, newest) if matters else VersionLineage(((version, newest),))
             followed = straight[version]
@@ -272,11 +273,10 @@ class _Planner:
 
     def _lineage(self, begin: int, end: int) -> VersionLineage:
         """Returns the lineage of version `end`. What a revert undid replaced nothing: its rows are back."""
-        if begin not in self._replacements:
-            undone = {entries.version for revert in self._standing for entries in revert.entries}
-            every = self._history.replacements(begin)
-            self._replacements[begin] = [each for each in every if each.version not in undone]
-        return lineage_of(self._replacements[begin], begin, end)
+        if self._known_from is None or begin < self._known_from:
+            self._known_from, self._replacements = begin, self._history.replacements(begin)
+        undone = {entries.version for revert in self._standing for entries in revert.entries}
+        return lineage_of([each for each in self._replacements if each.version not in undone], begin, end)
 
     @property
     def _standing(self) -> Iterator[Revert]:
