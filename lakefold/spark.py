@@ -105,7 +105,13 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     changes["debezium_types"] = debezium_types
     # Spark sorts the rows of a sink, so those who write the files don't have to.
-    given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait, "sort_by": None}
+    fixed: WriteOptions = {
+        "bootstrap_servers": bootstrap_servers,
+        "wait": wait,
+        "sort_by": None,
+        "dry_run": False,
+    }
+    given: WriteOptions = {**fixed, **options}
     settings = write_settings(table, given, sink)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     columns = names_of(sort_by, "sort_by")

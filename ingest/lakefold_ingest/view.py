@@ -256,3 +256,6 @@ class WriterFormat(Protocol):
 
     def new_files(self, envelope: Envelope) -> Iterable[tuple[int, Sequence[int]]]:
         """Yields for each fragment or file that a proposal adds its rows, and the bytes of its files."""
+
+    def new_paths(self, envelope: Envelope) -> Iterable[str]:
+        """Yields the paths of the files that a proposal adds, relative to the table's root."""

@@ -134,12 +134,12 @@ def alter(  # noqa: PLR0913 - click passes each option
     and --batch-id it is done once, however often the command is repeated.
     """
     from lakefold.tables.functions import alteration_of
+    from lakefold.writing.dry_run import written as put
     from lakefold.writing.options import settings_for
     from lakefold_ingest.operations.alter import AlterTable
-    from lakefold_ingest.writing.batch import put_batch
 
     if both := (properties or {}).keys() & {*unset}:
         raise click.UsageError(f"{min(both)} is set and unset; do one of both")
     alteration = alteration_of(add, rename, drop, widen, {**(properties or {}), **dict.fromkeys(unset)})
     write = settings_for(table, settings, wait_s=wait, commit_message=message, **written)
-    print_report(put_batch(write, key, AlterTable(alteration)), key, as_json=as_json)
+    print_report(put(write, key, AlterTable(alteration), None), key, as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
+from lakefold.writing.dry_run import written
 from lakefold.writing.options import WriteOptions, batch_key, check_kinds, write_settings
 from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.merge.clauses import UPSERT, Clause, Merge, names_of
@@ -16,7 +17,6 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batch_writer import BatchWriter
 from lakefold_ingest.writer.batching import BatchLimits
-from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def append(
     operation = append_source(
         source, leaves_rows_out=bool(settings.bad_records), source_columns=settings.bad_records_columns
     )
-    return put_batch(settings, key, operation, rows=source)
+    return written(settings, key, operation, source)
 
 
 def overwrite(
@@ -105,7 +105,7 @@ def overwrite(
     key = batch_key(app_id, batch_id)
     source = RowSource(rows, checks=key.batch_id is not None)
     settings = replace(settings, keeps_schema=not overwrite_schema)
-    return put_batch(settings, key, OverwriteRows(source, where, settings), rows=source)
+    return written(settings, key, OverwriteRows(source, where, settings), source)
 
 
 def upsert(
@@ -155,7 +155,7 @@ def upsert(
     key = batch_key(app_id, batch_id)
     source = RowSource(rows, checks=key.batch_id is not None)
     operation = UpsertRows(source.table(), merge, source=settings.bad_records_columns)
-    return put_batch(settings, key, operation, rows=source)
+    return written(settings, key, operation, source)
 
 
 def delete(
@@ -188,7 +188,7 @@ def delete(
     key = batch_key(app_id, batch_id)
     source = None if rows is None else RowSource(rows, checks=key.batch_id is not None)
     operation = delete_operation(where, names_of(keys, "keys"), source, settings.bad_records_columns)
-    return put_batch(settings, key, operation, rows=source)
+    return written(settings, key, operation, source)
 
 
 def delete_operation(
@@ -256,7 +256,7 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     key = batch_key(app_id, batch_id)
     source = RowSource(rows, checks=key.batch_id is not None)
     operation = ApplyChanges(source.table(), format_, source=settings.bad_records_columns)
-    return put_batch(settings, key, operation, rows=source)
+    return written(settings, key, operation, source)
 
 
 class Writer(BatchWriter):

@@ -97,11 +97,14 @@ class WriteOptions(SinkOptions, total=False):
     has one, {"lakefold.isolation": "serializable"}.
     `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
     are held in memory for that.
+    `dry_run`: nothing is sent, and the table stays as it is; the result says what the batch would do
+    (its kind is "planned").
     """
 
     bootstrap_servers: str | None
     wait: Wait
     sort_by: str | Iterable[str] | None
+    dry_run: bool
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
@@ -113,6 +116,7 @@ _KINDS = {
     **dict.fromkeys(("target_rows_per_file", "metrics_port", "threads"), COUNT),
     "max_delay": SECONDS,
     "by_policy": FLAG,
+    "dry_run": FLAG,
     **dict.fromkeys(("overwrite_schema", "if_not_exists"), FLAG),
     "roots": NAMES,
     "http_port": NUMBER,

@@ -104,19 +104,29 @@ def pairs(_: click.Context, flag: click.Parameter, given: tuple[str, ...]) -> di
 def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a verb `--app-id` and `--batch-id`, which it gets as `key`. Raises `InvalidError` on call.
 
-    Without both it is a key that no other batch has. The verb also gets `on_reused_key` in `written`.
+    Without both it is a key that no other batch has. The verb also gets `on_reused_key`, and `dry_run` of the
+    flag `--dry-run`, in `written`.
     """
 
     @wraps(function)
-    def call(*args: object, app_id: str | None, batch_id: int | None, **rest: object) -> Result:
+    def call(
+        *args: object,
+        app_id: str | None,
+        batch_id: int | None,
+        written: dict[str, Any],
+        dry_run: bool,
+        **rest: object,
+    ) -> Result:
         from lakefold.writing.options import batch_key
 
-        return function(*args, key=batch_key(app_id, batch_id), **rest)
+        written |= {"dry_run": True} if dry_run else {}
+        return function(*args, key=batch_key(app_id, batch_id), written=written, **rest)
 
     batch = click.option(
         "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
     )
-    decorated: Callable[..., Result] = batch(option_flags("onReusedKey", into="written")(call))
+    dry = click.option("--dry-run", is_flag=True, help="Send nothing; print what it would do.")
+    decorated: Callable[..., Result] = batch(dry(option_flags("onReusedKey", into="written")(call)))
     return click.option("--app-id", help="The application that numbers its batches.")(decorated)
 
 

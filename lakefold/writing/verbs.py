@@ -54,15 +54,15 @@ def append(
 
     With --app-id and --batch-id the rows are added once, however often the command is repeated.
     """
+    from lakefold.writing.dry_run import written as write
     from lakefold.writing.files import rows_for
     from lakefold.writing.options import settings_for
     from lakefold_ingest.operations.append import append_source
     from lakefold_ingest.rows.row_source import RowSource
-    from lakefold_ingest.writing.batch import put_batch
 
     write_settings = settings_for(table, settings, wait_s=wait, **written)
     rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
-    report = put_batch(write_settings, key, append_source(rows), rows=rows)
+    report = write(write_settings, key, append_source(rows), rows)
     print_report(report, key, as_json=as_json)
 
 
@@ -104,16 +104,16 @@ def upsert(
     If others change the same rows meanwhile, the upsert is built again automatically. With --app-id and
     --batch-id the rows are merged once, however often the command is repeated.
     """
+    from lakefold.writing.dry_run import written as write
     from lakefold.writing.files import rows_for
     from lakefold.writing.options import settings_for
     from lakefold_ingest.operations.upsert import UpsertRows
     from lakefold_ingest.rows.row_source import RowSource
-    from lakefold_ingest.writing.batch import put_batch
 
     given = merge_given(merge)
     write_settings = settings_for(table, settings, wait_s=wait, **written)
     rows = RowSource(rows_for(write_settings, files), checks=key.batch_id is not None)
-    report = put_batch(write_settings, key, UpsertRows(rows.table(), given), rows=rows)
+    report = write(write_settings, key, UpsertRows(rows.table(), given), rows)
     print_report(report, key, as_json=as_json)
 
 
@@ -148,17 +148,17 @@ def delete(  # noqa: PLR0913 - click passes each option
     marked as deleted; their bytes leave the data files with the next compaction. Rows that others add while
     the delete is built stay.
     """
+    from lakefold.writing.dry_run import written as write
     from lakefold.writing.files import rows_for
     from lakefold.writing.functions import delete_operation
     from lakefold.writing.options import settings_for
     from lakefold_ingest.rows.row_source import RowSource
-    from lakefold_ingest.writing.batch import put_batch
 
     write_settings = settings_for(table, settings, wait_s=wait, **written)
     given = rows_for(write_settings, files) if files else None
     rows = None if given is None else RowSource(given, checks=key.batch_id is not None)
     operation = delete_operation(where, by.get("keys", ()), rows)
-    print_report(put_batch(write_settings, key, operation, rows=rows), key, as_json=as_json)
+    print_report(write(write_settings, key, operation, rows), key, as_json=as_json)
 
 
 @verb(
@@ -198,18 +198,18 @@ def apply_changes(
     If TABLE has the columns of --order-by, an event that is older than the row in the table has no effect.
     With --app-id and --batch-id the events are applied once, however often the command is repeated.
     """
+    from lakefold.writing.dry_run import written as write
     from lakefold.writing.files import messages_or_rows
     from lakefold.writing.options import settings_for
     from lakefold_ingest.cdc.change_format import change_format
     from lakefold_ingest.operations.apply_changes import ApplyChanges
     from lakefold_ingest.rows.row_source import RowSource
-    from lakefold_ingest.writing.batch import put_batch
 
     format_ = change_format(changes.pop("keys", None), **changes)
     write_settings = settings_for(table, settings, wait_s=wait, **written)
     events = messages_or_rows(write_settings, files, are_messages=changes.get("envelope") == "debezium")
     rows = RowSource(events, checks=key.batch_id is not None)
-    report = put_batch(write_settings, key, ApplyChanges(rows.table(), format_), rows=rows)
+    report = write(write_settings, key, ApplyChanges(rows.table(), format_), rows)
     print_report(report, key, as_json=as_json)
 
 

@@ -13,7 +13,9 @@ from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.delta.view import DeltaView, delta_view
 from lakefold_reader.delta.versions import content_of, read_state, read_summary
 from lakefold_reader.format.source import Source
+from lakefold_table.delta.actions.file_actions import ChangeFile
 from lakefold_table.delta.actions.lines import lines_of, parse_actions
+from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.actions.table_actions import (
     AppTransaction,
     CommitInfo,
@@ -142,6 +144,15 @@ class DeltaWriting:
         if proposal is not None:
             for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
                 yield statistics.rows or 0, [file.size]
+
+    def new_paths(self, envelope: Envelope) -> Iterator[str]:
+        """See `WriterFormat.new_paths`. A file that it also removes stays, with other deleted rows."""
+        proposal = proposal_in(envelope)
+        if proposal is not None:
+            kept = {file.path for file in proposal.removes}
+            changes = (each for each in parse_actions(envelope.delta.actions) if isinstance(each, ChangeFile))
+            added = (*(file.path for file in proposal.adds), *(file.path for file in changes))
+            yield from (file_path(path).text for path in added if path not in kept)
 
 
 def _view(

@@ -18,6 +18,8 @@ from lakefold_table.errors import InvalidError, OptionName
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from lakefold_table.lance.isolation import ISOLATION
 from lakefold_table.lance.manifests.features import check_writable
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import LEGACY, NAMES, V2_0, file_version
 from lakefold_table.marks.marks import Marks, decode_marks
@@ -120,6 +122,17 @@ class LanceWriting:
         """See `WriterFormat.new_files`."""
         for fragment in added_fragments(envelope.lance):
             yield fragment.physical_rows, [file.file_size_bytes for file in fragment.files]
+
+    def new_paths(self, envelope: Envelope) -> Iterator[str]:
+        """See `WriterFormat.new_paths`."""
+        transaction = envelope.lance
+        for file in (file for fragment in added_fragments(transaction) for file in fragment.files):
+            if not file.HasField("base_id"):
+                yield data_path(file.path)
+        for fragment in (*transaction.delete.updated_fragments, *transaction.update.updated_fragments):
+            # One of before was written for an older version than this.
+            if fragment.deletion_file.read_version == transaction.read_version:
+                yield deletion_path(fragment.id, fragment.deletion_file)
 
 
 def _version_of_files(source: Source, version: int) -> str:

@@ -169,6 +169,9 @@ class StartedBatch:
         write_s: float = 0.0,
         before_send: Callable[[], None] = lambda: None,
     ) -> None:
+        if settings.dry_run:
+            hint = "try the batch by `lakefold.append` or another function for one batch"
+            raise InvalidError("it can only write", where=OptionName("dry_run"), hint=hint)
         self._settings = settings
         self._before_send = before_send
         self._sender = sender

@@ -11,7 +11,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejecte
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
-Kind = Literal["committed", "duplicate", "sent", "empty"]
+Kind = Literal["committed", "duplicate", "sent", "empty", "planned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class BatchReport:
     more than once if the committer refused it and allowed another attempt. `figures`: what it cost, zeros if
     nothing was sent. `is_by_marks`: no outcome came in time, but the table's marks have the key, and the
     version that has it doesn't say any more whether it is of this proposal or of another one.
+    `is_planned`: it was a dry run, and `result` is what the outcome would be.
     """
 
     result: Committed | Duplicate | None
@@ -71,10 +72,11 @@ class BatchReport:
     is_sent: bool = True
     figures: BatchFigures = BatchFigures()
     is_by_marks: bool = False
+    is_planned: bool = False
 
     def __repr__(self) -> str:
         """Returns the kind and what follows from it: the version, and the rows of a committed batch."""
-        counted = ("rows_added", "rows_deleted") if self.kind == "committed" else ()
+        counted = ("rows_added", "rows_deleted") if isinstance(self.result, Committed) else ()
         shown = ("kind", *(("version",) if self.result is not None else ()), *counted)
         return f"BatchReport({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
@@ -83,11 +85,12 @@ class BatchReport:
         """What became of it.
 
         "committed"; "duplicate": the key was folded before; "sent": the log has it and its outcome is not
-        awaited; "empty": there was nothing to change, and nothing was sent, as the batch has no key.
+        awaited; "empty": there was nothing to change, and nothing was sent, as the batch has no key;
+        "planned": a dry run that would be committed.
         """
         match self.result:
             case Committed():
-                return "committed"
+                return "planned" if self.is_planned else "committed"
             case Duplicate():
                 return "duplicate"
             case None:
@@ -119,7 +122,8 @@ class BatchReport:
         match self.result:
             case Committed() as result:
                 deleted = f", {result.rows_deleted} deleted" if result.rows_deleted else ""
-                return f"committed in version {result.version}, {result.rows_added} rows{deleted}{built}"
+                done = "would be committed as" if self.is_planned else "committed in"
+                return f"{done} version {result.version}, {result.rows_added} rows{deleted}{built}"
             case Duplicate() as result:
                 return f"duplicate, folded before {in_version(result)}: nothing was added{_doubts(result)}"
             case None if self.is_sent:

@@ -37,7 +37,7 @@ class WriteSettings(TableSettings):
 
     `format`: that of the table; empty: its own, or Lance if it is created. `keeps_schema`: the write does not
     give the table the columns of its rows and other partition columns, so `partition_by` can only name its
-    own. Raises `InvalidError` if a value is wrong.
+    own. `dry_run`: nothing is to be sent. Raises `InvalidError` if a value is wrong.
     """
 
     kafka: KafkaConfig
@@ -56,6 +56,7 @@ class WriteSettings(TableSettings):
     merge_schema: bool = False
     format: str = ""
     keeps_schema: bool = True
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in _CHOICES.items():
