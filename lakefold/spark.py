@@ -6,7 +6,7 @@ Needs the extra `ingest`, on the driver and on the executors.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
@@ -105,13 +105,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     changes["debezium_types"] = debezium_types
     # Spark sorts the rows of a sink, so those who write the files don't have to.
-    fixed: WriteOptions = {
-        "bootstrap_servers": bootstrap_servers,
-        "wait": wait,
-        "sort_by": None,
-        "dry_run": False,
-    }
-    given: WriteOptions = {**fixed, **options}
+    given = cast("WriteOptions", {**options, "bootstrap_servers": bootstrap_servers, "wait": wait})
     settings = write_settings(table, given, sink)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     columns = names_of(sort_by, "sort_by")

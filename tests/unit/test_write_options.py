@@ -181,7 +181,17 @@ def test_options_of_other_products_are_refused_with_ours(name: str, hint: str) -
 def test_the_flags_of_verbs_are_those_of_the_table(verb: click.Command) -> None:
     """By their names in Python, with help that names flags and neither Spark nor its options."""
     options = {option.parameter: option for option in WRITE_OPTIONS}
-    own = {"files", "batch_id", "app_id", "where", "wait", "as_json", "config", "dead_letters_topic"}
+    own = {
+        "files",
+        "batch_id",
+        "app_id",
+        "where",
+        "wait",
+        "dry_run",
+        "as_json",
+        "config",
+        "dead_letters_topic",
+    }
     flags = {flag.name: flag for flag in verb.params if flag.name not in own}
     assert set(flags) <= {*options, "kafka", "storage_options"}
     for name in ("keys", "merge_schema", "on_reused_key", "format", "when_matched_set", "debezium_types"):
