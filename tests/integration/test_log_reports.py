@@ -16,8 +16,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from lakefold_log.client.failures import MissingTopicError
 from lakefold_log.client.requests import settings_of
-from lakefold_log.client.topics import describe
+from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read import offset_metadata
 from lakefold_log.read.consumer import PartitionReader
@@ -192,6 +193,33 @@ def test_an_aborted_report_can_be_sent_again(bootstrap: str, topic_names: TopicN
         reporter.report([own.committed(0, 1)], [], 2, own.stamp(2))
     assert own.answers() == [own.committed(0, 1)]
     assert stamped(own) == (2, own.stamp(2))
+
+
+@pytest.mark.parametrize("kind", ["outcomes", "dead_letters"])
+def test_a_topic_that_was_deleted_is_named_and_reports_continue_once_it_is_there_again(
+    bootstrap: str, topic_names: TopicNames, kind: str
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    name = getattr(own.topics, kind)
+    letter = RefusedMessage(Position(own.log, 0, own.topics.transactions), b"key", b"", "wrong")
+    report = ([own.committed(0, 1)], [letter], 1, own.stamp(1))
+    with own.reporter(15.0, Reporter) as reporter:
+        own.admin.client.delete_topics([name])[name].result()
+
+        def is_named() -> bool:
+            try:
+                reporter.report(*report)
+            except MissingTopicError as error:
+                return str(error.where) == str(name)
+            except RetryError:
+                return False
+            raise AssertionError
+
+        until(is_named, "the reporter to name the topic", seconds=PATIENCE_S)
+        ensure_topics(own.admin, own.topics)
+        reporter.report(*report)
+    assert own.answers() == [own.committed(0, 1)]
+    assert [each.value for each in dead_letters(own, 1)] == [b""]
 
 
 def lose_the_answer(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,9 @@ _QUESTION_S: Final = 3.0
 _LEAST_OFFSET_S: Final = 1.0
 _MOST_OFFSET_S: Final = 10.0
 
+# For how long a broker that has just started may not know the topic of the dead letters.
+_MISSING_S: Final = 5.0
+
 _DEAD_LETTER_BYTES: Final = 1_048_588
 
 _Mark = tuple[int, str | None]
@@ -127,7 +130,6 @@ class Reporter(Closing):
         self._admin = admin.with_timeout(min(_QUESTION_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
-        self._letter_partitions = describe(self._admin, topics.dead_letters).partitions
         self._max_dead_letter_bytes = self._letter_bytes()
         self._offset_s = _LEAST_OFFSET_S
         self._instance = uuid.uuid4().hex[:12]
@@ -380,8 +382,13 @@ class Reporter(Closing):
         return ReportCheckpoint(0, 0, self.outcomes_offset) if checkpoint is None else checkpoint
 
     def _take_over(self, deadline: float) -> _Mark:
-        """Opens a new session; returns the group's offset after all other reporters are fenced."""
+        """Opens a new session; returns the group's offset after all other reporters are fenced.
+
+        A step of a transaction with a topic that was deleted only takes too long: the error here names it.
+        """
         self._check_held()
+        dead_letters = describe(self._admin, self.topics.dead_letters, wait_s=_MISSING_S)
+        self._letter_partitions = dead_letters.partitions
         name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
         self._session = Session(self._admin.config, name, self._group, self._where, deadline)
         try:
