@@ -287,13 +287,16 @@ def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: Top
         with pytest.raises(StopError, match="created again") as caught:
             reader._guard.verify()
         assert own.log.topic_id in caught.value.message
-        with pytest.raises(StopError, match=r"created again|another log"):
+        with pytest.raises(StopError, match=r"created again|another log") as caught:
             until(lambda: reader.poll(1000, 0.1) == [None], "the reader to notice", seconds=PATIENCE_S)
+        # It folds nothing, so the committer needs nothing because of it.
+        assert "run it again" in caught.value.hint
         proposer._guard.check_soon()
-        with pytest.raises(StopError, match="created again"):
+        with pytest.raises(StopError, match="created again") as caught:
             until(
                 lambda: proposer.send(envelope(5)).cancelled(), "the proposer to notice", seconds=PATIENCE_S
             )
+        assert "--accept-new-log" in caught.value.hint
 
 
 def test_a_table_of_a_topic_made_again_is_told_from_a_producer_of_the_old_one(

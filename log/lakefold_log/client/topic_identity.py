@@ -37,15 +37,21 @@ ANOTHER_LOG = (
     "find out what deleted it, and check that these are the right brokers; "
     "`lakefold committer --accept-new-log` continues with the log that exists now"
 )
+CONNECT_AGAIN = "run it again: it then reads the topic that exists now, and nothing else has to be done"
+"""What to do if only a reader of answers or of dead letters, which folds nothing, finds another topic."""
 
 
 class TopicGuard:
     """Compares the topic's UUID every `every_s` seconds, without waiting for the answer.
 
-    `answering` is true if the last request was answered. `step` and `check_soon` are for one thread.
+    `hint` says what to do if it differs. `answering` is true if the last request was answered. `step` and
+    `check_soon` are for one thread.
     """
 
-    def __init__(self, admin: Admin, topic: str, log: LogId, *, every_s: float = 5.0) -> None:
+    def __init__(
+        self, admin: Admin, topic: str, log: LogId, *, every_s: float = 5.0, hint: str = ANOTHER_LOG
+    ) -> None:
+        self._hint = hint
         self._admin = admin
         self._topic = topic
         self._log = log
@@ -121,7 +127,7 @@ class TopicGuard:
         self.answering, self._missing_since = True, None
         if topic_id != self._log.topic_id:
             message = f"the topic was created again: its id is {topic_id}, it was {self._log.topic_id}"
-            raise GapError(message, where=self._where, hint=ANOTHER_LOG)
+            raise GapError(message, where=self._where, hint=self._hint)
         return None
 
     def _missing(self) -> RetryError:
@@ -129,7 +135,7 @@ class TopicGuard:
         since = self._missing_since = now if self._missing_since is None else self._missing_since
         if now - since >= _GONE_AFTER_S:
             raise GapError(
-                f"the topic was deleted, its id was {self._log.topic_id}", where=self._where, hint=ANOTHER_LOG
+                f"the topic was deleted, its id was {self._log.topic_id}", where=self._where, hint=self._hint
             )
         return RetryError("the broker doesn't know the topic at the moment", where=self._topic)
 

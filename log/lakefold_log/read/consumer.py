@@ -24,7 +24,7 @@ from lakefold_log.client.failures import error_of
 from lakefold_log.client.meanings import Meaning, Request, meaning_of
 from lakefold_log.client.own_client import own_client
 from lakefold_log.client.rights import on_topics
-from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
+from lakefold_log.client.topic_identity import ANOTHER_LOG, CONNECT_AGAIN, DeferredTopicCheck, TopicGuard
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.known_end import KnownEnd
 from lakefold_log.read.record_count import RecordCount, count_records
@@ -182,7 +182,9 @@ class PartitionReader(Closing):
         self._isolation = isolation
         self._admin = admin
         self._tuned = {**_TUNED, **(tuned or {})}
-        self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
+        # A reader that verifies nothing folds nothing either.
+        self._another = CONNECT_AGAIN if verify is Verify.NEVER else ANOTHER_LOG
+        self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s, hint=self._another)
         self._events = 0
         # It must not reference the reader: see `_make`.
         self._known_end = KnownEnd(partial(_end_of, admin, topic, log.partition))
@@ -384,7 +386,7 @@ class PartitionReader(Closing):
         if (topic.cluster_id, topic.topic_id) != (self.log.cluster_id, self.log.topic_id):
             message = f"this is another log: cluster {topic.cluster_id}, topic id {topic.topic_id}"
             expected = f"expected is cluster {self.log.cluster_id}, topic id {self.log.topic_id}"
-            raise GapError(f"{message}; {expected}", where=self.topic, hint=ANOTHER_LOG)
+            raise GapError(f"{message}; {expected}", where=self.topic, hint=self._another)
         topic.log_id(self.log.partition)
 
     def _check_offset(self, offset: int) -> None:
