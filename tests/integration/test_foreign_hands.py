@@ -119,7 +119,7 @@ class Shared:
             result = answers[position].result
             if not isinstance(result, Committed):
                 assert isinstance(result, Rejected), result
-                assert result.conflict.retryable or result.conflict.other_operation == "restore", result
+                assert result.conflict.retryable, result
         return [number for at, number in self.sent.items() if isinstance(answers[at].result, Committed)]
 
     def answers(self) -> dict[Position, Outcome]:

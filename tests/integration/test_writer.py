@@ -14,12 +14,13 @@ import pytest
 
 import lakefold
 from lakefold_ingest.writing.log_client import close_clients
-from tests.integration.committers import fold_to_the_end, running_committer
+from lakefold_log.client.topics import watermarks
+from tests.integration.committers import fold_to_the_end, ready_committer, running_committer
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -326,3 +327,49 @@ def test_a_broker_that_comes_back_gets_what_waited(
             assert {future.result(PATIENCE_S).kind for future in away} == {"committed"}
         close_clients()
     assert sorted(numbers(table)) == list(range(30))
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+def test_what_is_sent_beside_a_restore_comes_after_it(
+    options: lakefold.WriteOptions, bootstrap: str, topic_names: TopicNames, tmp_path: Path, table_format: str
+) -> None:
+    """All is sent while no committer runs: the restore first, then what was built on versions before it."""
+    own, table = OwnLog.make(bootstrap, topic_names), tmp_path / "t"
+    given: lakefold.WriteOptions = {**options, "format": table_format}
+    writer = lakefold.Writer(table, max_delay=0, **given)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        writer.append(rows(1, 2, 3)).result(PATIENCE_S)
+        begin = lakefold.open(table).version
+        writer.append(rows(4)).result(PATIENCE_S)
+    # It can be read once only: what was written of it is sent again.
+    stream = rows(6).to_reader()
+    calls: list[Callable[[], lakefold.BatchReport | lakefold.Outcome]] = [
+        lambda: lakefold.restore(
+            table,
+            version=begin,
+            timeout=PATIENCE_S,
+            bootstrap_servers=bootstrap,
+            transactions_topic=topic_names.transactions,
+            outcomes_topic=topic_names.outcomes,
+        ),
+        lambda: writer.append(rows(5)).result(PATIENCE_S),
+        lambda: lakefold.append(table, stream, app_id="svc", batch_id=7, **options),
+        lambda: lakefold.upsert(table, rows(3, 7), keys="n", **options),
+        lambda: lakefold.delete(table, where="n = 1", **options),
+    ]
+    ends = [watermarks(own.admin, own.topics.transactions, 0).end]
+    answers = []
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for call in calls:
+            answers.append(pool.submit(call))
+
+            def is_sent() -> bool:
+                ends.append(watermarks(own.admin, own.topics.transactions, 0).end)
+                return ends[-1] == ends[0] + len(answers)
+
+            until(is_sent, "the log to have it", seconds=PATIENCE_S)
+        with ready_committer(bootstrap, topic_names, tmp_path):
+            assert {each.result(PATIENCE_S).kind for each in answers} == {"committed"}
+    writer.close()
+    assert sorted(lakefold.open(table).to_arrow()["n"].to_pylist()) == [2, 3, 5, 6, 7]
+    assert lakefold.append(table, rows(6), app_id="svc", batch_id=7, **options).kind == "duplicate"

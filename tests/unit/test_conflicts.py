@@ -21,7 +21,8 @@ MATRIX: dict[Kind, tuple[bool | None, bool | None]] = {
     Kind.MERGE_KEEPING_NULLABILITY: (OK, OK),
     Kind.PROJECT: (RETRY, OK),
     Kind.PROJECT_KEEPING_NULLABILITY: (OK, OK),
-    Kind.RESTORE: (NEVER, NEVER),
+    # pylance: never. Decision 0009.
+    Kind.RESTORE: (RETRY, NEVER),
     Kind.UPDATE_CONFIG: (OK, OK),
     Kind.DATA_REPLACEMENT: (OK, OK),
     Kind.DATA_OVERLAY: (OK, OK),

@@ -90,6 +90,7 @@ CASES = [
     (operation("merge", preserves_nullability=True), log_index(), RETRY),
     (operation("reserve_fragments"), operation("overwrite"), NEVER),
     (operation("reserve_fragments"), operation("restore"), NEVER),
+    *((operation(kind), operation("restore"), RETRY) for kind in ("append", "delete", "update")),
     (operation("reserve_fragments"), operation("merge"), OK),
     *((operation("clone"), theirs, OK) for theirs in BESIDE_LOG),
     (operation("update_bases"), operation("overwrite"), OK),

@@ -14,7 +14,7 @@ from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_ingest.writing.report import figures_of
 from lakefold_ingest.writing.reused_key import batch_content
-from lakefold_ingest.writing.written_before import WrittenBefore, check_target
+from lakefold_ingest.writing.written_before import WrittenBefore, changed_columns, check_target
 from lakefold_table.errors import InvalidError
 from lakefold_table.formats import BUILT_IN
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 ATTEMPTS = 5
-"""How often rows are written at most: again if the table's columns were changed meanwhile. With `mergeSchema`
-several writers may make a column wider, one after another."""
+"""How often rows are sent at most: again if the table's columns were changed meanwhile, or it was restored.
+With `mergeSchema` several writers may make a column wider, one after another."""
 
 
 class KeepsBadRows:
@@ -49,7 +49,7 @@ class AppendRows(KeepsBadRows):
 
     `given`: the columns that they come with, if some are only for bad rows (`bad_records_columns`). `write`
     writes the rows as files for the target that it is given and returns them. It is called
-    again if an append is refused because the table's schema changed while the files were written. `count`
+    again if an append was refused and its files don't fit the table as it is then. `count`
     returns how many rows there are; it is called only if the batch was folded before. `write` puts rows that
     it left out into `bad_rows`. `first` returns rows that are checked before a table is created for them.
     """
@@ -61,6 +61,9 @@ class AppendRows(KeepsBadRows):
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
     given: pa.Schema | None = None
     first: Callable[[], Iterable[pa.RecordBatch]] = tuple
+    _written: list[tuple[tuple[Key, str], Target, list[WrittenFile]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def batch_columns(self) -> BatchColumns | None:
@@ -89,11 +92,16 @@ class AppendRows(KeepsBadRows):
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.
 
-        Raises `InvalidError` if they don't fit.
+        If it is built again, the files are the same if they fit. Raises `InvalidError` if rows don't fit.
         """
         given = self.schema if self.given is None else self.given
         target = from_source(view.target(self.schema, settings), given, settings.bad_records_columns)
+        batch = key, view.carried.full_id
+        for written_for, before, files in self._written:
+            if written_for == batch and target.writes_like(before):
+                return view.append(key, files)
         files = self.write(target)
+        self._written[:] = [(batch, target, files)] if files else []
         return view.append(key, files) if files else None
 
 
@@ -159,6 +167,8 @@ def append_source(
     bad_rows: list[pa.Table] = []
 
     def write(target: Target) -> list[WrittenFile]:
+        if bad_rows and not source.is_repeatable:
+            raise changed_columns(target.uri)
         writer = RowWriter(target)
         try:
             writer.write(source.batches())
@@ -172,6 +182,5 @@ def append_source(
     def count() -> int:
         return sum(batch.num_rows for batch in source.batches())
 
-    attempts = ATTEMPTS if source.is_repeatable else 1
     counted = None if leaves_rows_out else count
-    return AppendRows(schema, write, attempts, counted, bad_rows, source.schema, source.ahead)
+    return AppendRows(schema, write, ATTEMPTS, counted, bad_rows, source.schema, source.ahead)

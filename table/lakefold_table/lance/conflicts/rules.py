@@ -30,6 +30,16 @@ def _of_kind(effect: RuleEffect, when: str) -> tuple[Rule, ...]:
 NO_TRANSACTION = _of_kind(RETRYABLE, "it has no readable transaction, so what it changed is not known")
 """pylance fails over such a version (Lance fact 5.6)."""
 REPLACED = _of_kind(INCOMPATIBLE, "it replaced the table's contents")
+RESTORED = (
+    Rule(
+        RETRYABLE,
+        "it put back the contents of an earlier version",
+        always,
+        reads_theirs=False,
+        advice="build it again on the newest version; a batch that Lakefold sends is built again by itself",
+    ),
+)
+"""pylance calls this incompatible, but what was put back is a state of the same table (decision 0009)."""
 REPLACED_BY_BOTH = _of_kind(RETRYABLE, "both replace the table's contents")
 MERGED_LOG = _of_kind(INCOMPATIBLE, "it merged the table's write-ahead log")
 NULLABILITY = _of_kind(RETRYABLE, "it may have forbidden nulls that the values hold")
@@ -286,9 +296,10 @@ READS: Row = {
 """The rules of operations that depend on rows of the table, beside those on what they change."""
 
 _ROWS: Mapping[Kind, Mapping[Kind, tuple[Rule, ...]]] = {
-    Kind.APPEND: {**CHANGES, Kind.MERGE: NULLABILITY, Kind.PROJECT: NULLABILITY},
+    Kind.APPEND: {**CHANGES, Kind.RESTORE: RESTORED, Kind.MERGE: NULLABILITY, Kind.PROJECT: NULLABILITY},
     Kind.DELETE: {
         **CHANGES,
+        Kind.RESTORE: RESTORED,
         **MERGES,
         Kind.DELETE: ROWS,
         Kind.UPDATE: ROWS,
@@ -297,6 +308,7 @@ _ROWS: Mapping[Kind, Mapping[Kind, tuple[Rule, ...]]] = {
     },
     Kind.UPDATE: {
         **WHOLE,
+        Kind.RESTORE: RESTORED,
         **MERGES,
         Kind.APPEND: (ANY_KEYS,),
         Kind.DELETE: ROWS,
