@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from lakefold.console.settings import BrokerOptions
 from lakefold.errors import SettingError
 from lakefold.writing.options import function_settings, settings_for
-from lakefold_ingest.formats import read_view
+from lakefold_ingest.formats import read_view, seen_source
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.proposals.key import new_key
 from lakefold_ingest.revert.batch_revert import RevertBatches, RevertRequest
@@ -181,7 +181,7 @@ def planned_revert(settings: Settings, source: Source, request: RevertRequest) -
         raise NotATableError("the table does not exist", where=source.uri)
     operation = RevertBatches(request, _log_of(settings, source.uri))
     _, plan = operation.planned(view, settings.storage_options)
-    return _report(source, "planned", None, plan)
+    return _report(view.format, source, "planned", None, plan)
 
 
 def plan_on(settings: Settings, source: Source, version: int, request: RevertRequest) -> None:
@@ -208,7 +208,9 @@ def send_revert(
     operation = RevertBatches(request, _log_of(settings, source.uri))
     report: BatchReport = put_batch(write, new_key(), operation)
     assert operation.plan is not None  # noqa: S101 - it was made, as no error was raised
-    return _report(source, "committed", report.version, operation.plan)
+    # The branch's source may not know the table's format yet; the operation has found it.
+    table_format = seen_source(source.uri, settings.storage_options).format.name
+    return _report(table_format, source, "committed", report.version, operation.plan)
 
 
 def _log_of(settings: Settings, uri: str) -> LoggedEntries:
@@ -221,12 +223,16 @@ def _log_of(settings: Settings, uri: str) -> LoggedEntries:
 
 
 def _report(
-    source: Source, kind: Literal["committed", "planned"], version: int | None, plan: RevertPlan
+    table_format: str,
+    source: Source,
+    kind: Literal["committed", "planned"],
+    version: int | None,
+    plan: RevertPlan,
 ) -> RevertReport:
     returned = sum(rows.size for _, rows in plan.returned)
     return RevertReport(
         source.uri,
-        source.format.name,
+        table_format,
         kind,
         version,
         int(plan.removed.size),

@@ -108,6 +108,7 @@ def test_by_the_verb_and_in_python(
     planned = run("revert", str(path), "loader:7", "--dry-run")
     assert (planned["kind"], planned["rows_removed"], planned["rows_returned"]) == ("planned", 3, 2)
     done = run("revert", str(path), "loader:7")
+    assert planned["format"] == done["format"] == format_name
     assert (done["kind"], done["rows_removed"], done["rows_returned"]) == ("committed", 3, 2)
     assert rows(path, format_name) == {n: name for n, name in good.items() if n != 4}
     report = lakefold.revert(path, ["loader:8"], timeout=120)
