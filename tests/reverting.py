@@ -107,10 +107,10 @@ class Tables:
     log: Recorded = field(default_factory=Recorded)
 
     @classmethod
-    def made(cls, kind: str, path: Path) -> Tables:
+    def made(cls, kind: str, path: Path, schema: pa.Schema = SCHEMA) -> Tables:
         """Creates the table."""
         if kind.startswith("lance"):
-            lance.write_dataset(SCHEMA.empty_table(), str(path), enable_stable_row_ids=kind == "lance-ids")
+            lance.write_dataset(schema.empty_table(), str(path), enable_stable_row_ids=kind == "lance-ids")
             batches = LanceBatches(path)
             return cls(batches, kind, batches.log)
         delta = DeltaBatches(path)
@@ -121,7 +121,7 @@ class Tables:
             "delta-tracked": ({**VECTORS, **TRACKED}, FEATURES),
             "delta-feed": (FEED, (*plain, "changeDataFeed")),
         }[kind]
-        delta.create(SCHEMA, properties, features=features)
+        delta.create(schema, properties, features=features)
         return cls(delta, kind, delta.log)
 
     def append(self, rows: pa.Table, key: Key | None = None) -> int:

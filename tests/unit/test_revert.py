@@ -60,6 +60,18 @@ def test_rows_that_were_appended_go(made: Tables) -> None:
     assert made.rows() == rows(*range(10), 30)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "delta-feed"])
+def test_columns_with_names_of_the_change_feed_are_no_obstacle(tmp_path: Path, kind: str) -> None:
+    schema = SCHEMA.append(pa.field("_change_type", pa.string()))
+    table = Tables.made(kind, tmp_path / "t", schema)
+    plain = words(0, 1).append_column("_change_type", pa.array(["a", "b"]))
+    table.append(plain)
+    table.upsert(plain.set_column(2, "_change_type", pa.array(["bad", "bad"])), Key("loader", 7))
+    table.delete("id = 1", Key("loader", 8))
+    table.revert(batches=(("loader", 7), ("loader", 8)))
+    assert table.rows() == [(0, "first 0", "a"), (1, "first 1", "b")]
+
+
 @EACH_KIND
 def test_they_go_after_compactions_as_well(made: Tables) -> None:
     made.append(words(20, 21, word="bad"), Key("loader", 7))

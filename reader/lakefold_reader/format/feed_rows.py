@@ -12,7 +12,7 @@ from lakefold_table.errors import InvalidError, OptionName
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_reader.format.source import ChangePart
 
@@ -34,16 +34,17 @@ def check_free_names(names: Sequence[str]) -> None:
         raise InvalidError(
             f"the table's own columns {taken} have names of the change feed",
             where=OptionName("columns"),
-            hint="choose the columns without them",
+            hint="rename them, or choose the columns of `lakefold.changes` without them",
         )
 
 
-def added_values(rows: int, part: ChangePart) -> list[pa.Array]:
-    """Returns the values of the columns that the feed adds, which are the same for `rows` rows."""
+def added_values(rows: int, part: ChangePart, names: Collection[str]) -> list[pa.Array]:
+    """Returns the values of those of these columns that the feed adds, which are the same for `rows` rows."""
     values = (str(part.change_type), part.version, part.time_us, part.log_offset)
     return [
         pa.repeat(pa.scalar(given, field.type), rows)
         for given, field in zip(values, CHANGE_FIELDS, strict=True)
+        if field.name in names
     ]
 
 

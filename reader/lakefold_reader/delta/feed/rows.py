@@ -89,7 +89,7 @@ class FilePartReader:
         """
         skipped: Counter[str] = Counter()
         for batch in self.stored(part, partial(self._shaped, part, skipped)):
-            arrays = [*batch.columns, *added_values(batch.num_rows, part)]
+            arrays = [*batch.columns, *added_values(batch.num_rows, part, self._schema.names)]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         warn_of_misfits(self._source.uri, part.version, part.change_type, skipped)
 

@@ -52,9 +52,12 @@ class LanceFeed:
 
     def schema(self, columns: Schema) -> pa.Schema:
         """See `FeedFormat.schema`."""
+        from lakefold_reader.format.feed_rows import check_free_names
         from lakefold_reader.lance.feed.rows import feed_schema
 
-        return feed_schema(cast("TableSchema", columns))
+        shown = cast("TableSchema", columns)
+        check_free_names(shown.names)
+        return feed_schema(shown)
 
     def columns(self, schema: Schema, names: Sequence[str] | None) -> TableSchema:
         """See `FeedFormat.columns`."""

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 def feed_schema(columns: TableSchema) -> pa.Schema:
     """Returns the Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
 
-    Raises `InvalidError` if a column has the name of a column that the feed adds.
+    A column that the feed adds is left out if one of these has its name: who wants the rows alone reads them.
     """
-    check_free_names([column.name for column in columns.columns])
     fields = [
         pa.field(field.name, with_bytes(field.type), metadata=field.metadata) for field in columns.arrow
     ]
-    return pa.schema([*fields, *CHANGE_FIELDS], columns.arrow.metadata)
+    added = [field for field in CHANGE_FIELDS if field.name not in columns.names]
+    return pa.schema([*fields, *added], columns.arrow.metadata)
 
 
 def feed_of(
@@ -64,6 +64,7 @@ def feed_of(
     """Returns the rows of these parts. `schema` is that of the last version, for which they were planned."""
     shown = shown_columns(schema, columns)
     batches = chain.from_iterable(map(FragmentPartReader(source, shown, misfits).read, parts))
+    check_free_names(shown.names)
     return row_stream(feed_schema(shown), batches)
 
 
@@ -188,7 +189,7 @@ class _View:
             else self._shaped(part, batch.column(field.name), kind, (number, field.id), skipped)
             for (number, field), kind in zip(self.columns, self.schema, strict=False)
         ]
-        arrays += added_values(batch.num_rows, part)
+        arrays += added_values(batch.num_rows, part, self.schema.names[len(arrays) :])
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _shaped(
