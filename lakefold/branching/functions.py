@@ -147,9 +147,10 @@ def restore(
         lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=8)
         lakefold.restore("s3://lake/flights.lance", version=7, except_=["loader:8"])
 
-    The versions after it stay readable. Their batches are remembered, so to put rows back send them under
-    another app id. `lakefold restore --dry-run` prints which batches it would undo. The restore of a Delta
-    table is built again if others commit at the same time, 10 times at most.
+    The versions after it stay readable. Their batches are remembered, so to put rows back send them with
+    `on_rolled_back="again"`, or under another app id. `lakefold restore --dry-run` prints which batches it
+    would undo. The restore of a Delta table is built again if others commit at the same time, 10 times at
+    most.
 
     With `except_` only these batches are undone, and all else that came after the version stays, as if it was
     restored and everything was put on again but for them. The result is that of `lakefold.revert`, with its

@@ -215,8 +215,8 @@ def _delete_branch(
 
 
 SEND_AGAIN: Final = (
-    "to put rows back, send them with a new app id: the old ids are remembered and would be skipped; "
-    "proposals without an app id are built and sent again as new ones"
+    'to put rows back, send them with on_rolled_back="again", or with a new app id: '
+    "the old ids are remembered; proposals without an app id are built and sent again as new ones"
 )
 
 
@@ -259,10 +259,10 @@ def restore(  # noqa: PLR0913 - its options
 
     The versions after that one stay readable, but their rows are no longer in the table. The batches that
     made them are listed. Their ids are remembered: sent again with these, they are Duplicates. So send them
-    again, corrected, with a new app id. Batches that the committer folds before the restore are undone too,
-    those that it folds afterwards are not. The restore goes through the log, as proposals do; the exit code
-    is 3 if it was refused. The restore of a Delta table is built again if others commit at the same time, and
-    is refused if they do so 10 times.
+    again, corrected, with on_rolled_back="again" or with a new app id. Batches that the committer folds
+    before the restore are undone too, those that it folds afterwards are not. The restore goes through the
+    log, as proposals do; the exit code is 3 if it was refused. The restore of a Delta table is built again if
+    others commit at the same time, and is refused if they do so 10 times.
 
     With --except only the named batches are undone: everything else that came after the version stays, as
     if the version was restored and all later batches were put on again but for them. This is `lakefold

@@ -40,7 +40,9 @@ REGROWN: Final = (
 )
 
 
-ROLLED_BACK: Final = "these rows were removed; to put them back, send them with another app_id"
+ROLLED_BACK: Final = (
+    'these rows were removed; to put them back, send them with on_rolled_back="again", or with another app_id'
+)
 REVERTED: Final = (
     "to have it again, `lakefold revert TABLE --version {}`; to correct it, send the corrected batch with "
     'on_rolled_back="again", or with another app_id'

@@ -99,11 +99,15 @@ def test_a_restore_names_what_it_takes_back_and_how_to_send_it_again(table: Tabl
     assert int(done["outcome"]["committed"]["version"]) == before + 1
     assert (done["restored_version"], done["taken_back"]) == (begin, expected)
     assert "a new app id" in done["hint"]
+    assert 'on_rolled_back="again"' in done["hint"]
     assert table.ids() == [1]
     with pytest.raises(lakefold.InvalidError):
         table.append([2], "a", 2)
     assert table.append([2], "a-again", 2).kind == "committed"
-    assert table.ids() == [1, 2]
+    again: lakefold.WriteOptions = {**table.options, "on_rolled_back": "again"}
+    rows = pa.table({"id": [7]})
+    assert lakefold.append(table.path, rows, app_id="b", batch_id=7, **again).kind == "committed"
+    assert table.ids() == [1, 2, 7]
 
 
 def test_a_restore_by_a_tag_or_a_time_is_printed_for_people(table: Table) -> None:
