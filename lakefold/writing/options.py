@@ -68,6 +68,7 @@ class SinkOptions(TypedDict, total=False):
     format: str | None
     partition_by: str | Iterable[str] | None
     table_properties: Mapping[str, str | bool | int] | None
+    dry_run: bool
 
 
 class WriteOptions(SinkOptions, total=False):
@@ -98,13 +99,12 @@ class WriteOptions(SinkOptions, total=False):
     `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
     are held in memory for that.
     `dry_run`: nothing is sent, and the table stays as it is; the result says what the batch would do
-    (its kind is "planned").
+    (its kind is "planned"). `Writer` and `sink` refuse it.
     """
 
     bootstrap_servers: str | None
     wait: Wait
     sort_by: str | Iterable[str] | None
-    dry_run: bool
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
