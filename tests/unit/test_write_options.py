@@ -475,7 +475,7 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     named = {*parameters, *SinkOptions.__annotations__} - {"options"}
     only_there = {"kafka", "storage_options", "on_report", "clauses", "target_rows_per_file"}
     only_there |= {"driver_rows", "target_file_size"}
-    only_there |= {"metrics_host", "metrics_port"}
+    only_there |= {"metrics_host", "metrics_port", "dry_run"}
     assert named == {*options, *only_there}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     settings = {field.name: field.default for field in fields(WriteSettings) if field.default is not MISSING}
