@@ -51,7 +51,7 @@ def filter_options(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @click.option("-n", "--number", type=click.IntRange(min=1), help="List at most this many versions.")
     @click.option("--app", metavar="APP_ID", help="List versions with batches of this app.")
-    @click.option("--operation", metavar="NAME", help="List versions that did this, e.g. delete or rewrite.")
+    @click.option("--operation", metavar="NAME", help="List versions that did this, e.g. delete or merge.")
     @click.option("--since", metavar="TIME", help="List versions from this time on: ISO 8601.")
     @click.option(
         "--row",
@@ -127,7 +127,7 @@ def command(  # noqa: PLR0913 - its options
     that ran with --accept-new-log.
 
     If several of --app, --operation, --since and --row are given, all of them hold. For --row the changed
-    rows of each listed version are read.
+    rows of each version are read; give --since or --from with it if TABLE has many versions.
     """
     check_one_of(point, to=last, tag=tag)
     from lakefold_reader.as_json import plain_history

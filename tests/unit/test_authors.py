@@ -176,6 +176,7 @@ def test_the_log_is_searched(table: Folded, capsys: pytest.CaptureFixture[str]) 
     assert listed("--app", "loader") == [2]
     assert listed("--app", "load") == []
     assert listed("--operation", "append", "-n", "1") == [3]
+    assert listed("--operation", "APPEND", "-n", "1") == [3]
     assert listed("--row", "id=2") == [2]
     assert listed("--row", "id=4") == []
     newest = next(history_of(open_source(table.uri)))

@@ -54,7 +54,8 @@ class HistoryFilter:
 
     def _is_of(self, row: HistoryRow) -> bool:
         is_of_app = self.app is None or any(app.app_id == self.app for app in row.apps)
-        does = self.operation is None or self.operation in (row.operation, *row.operations)
+        sought, done = self.operation, (row.operation, *row.operations)
+        does = sought is None or sought.lower() in map(str.lower, done)
         return is_of_app and does
 
 
