@@ -45,7 +45,7 @@ ROLLED_BACK: Final = (
 )
 REVERTED: Final = (
     "to have it again, `lakefold revert TABLE --version {}`; to correct it, send the corrected batch with "
-    'on_rolled_back="again", or with another app_id'
+    '--on-rolled-back again (on_rolled_back="again"), or with another app_id'
 )
 
 

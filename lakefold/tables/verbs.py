@@ -104,7 +104,6 @@ def _pair_option(flag: str, shown: str, text: str, *name: str) -> Callable[[F], 
 @click.option("--unset", multiple=True, metavar="NAME", help="A property that is removed. Repeatable.")
 @key_options
 @wait_option(or_log=True)
-@message_option
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 def alter(  # noqa: PLR0913 - click passes each option
@@ -120,7 +119,6 @@ def alter(  # noqa: PLR0913 - click passes each option
     key: Key,
     written: dict[str, Any],
     wait: float,
-    message: str,
     as_json: bool,
 ) -> None:
     """Change columns and properties of TABLE, all by one version.
@@ -141,5 +139,5 @@ def alter(  # noqa: PLR0913 - click passes each option
     if both := (properties or {}).keys() & {*unset}:
         raise click.UsageError(f"{min(both)} is set and unset; do one of both")
     alteration = alteration_of(add, rename, drop, widen, {**(properties or {}), **dict.fromkeys(unset)})
-    write = settings_for(table, settings, wait_s=wait, commit_message=message, **written)
+    write = settings_for(table, settings, wait_s=wait, **written)
     print_report(put(write, key, AlterTable(alteration), None), key, as_json=as_json)

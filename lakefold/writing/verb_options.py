@@ -104,8 +104,7 @@ def pairs(_: click.Context, flag: click.Parameter, given: tuple[str, ...]) -> di
 def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a verb `--app-id` and `--batch-id`, which it gets as `key`. Raises `InvalidError` on call.
 
-    Without both it is a key that no other batch has. The verb also gets `on_reused_key`, and `dry_run` of the
-    flag `--dry-run`, in `written`.
+    Without both it is a key that no other batch has. The verb also gets what else a batch needs in `written`.
     """
 
     @wraps(function)
@@ -126,7 +125,8 @@ def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
         "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
     )
     dry = click.option("--dry-run", is_flag=True, help="Send nothing; print what it would do.")
-    decorated: Callable[..., Result] = batch(dry(option_flags("onReusedKey", into="written")(call)))
+    flags = option_flags("onRolledBack", "onReusedKey", "commitMessage", into="written")
+    decorated: Callable[..., Result] = batch(dry(flags(call)))
     return click.option("--app-id", help="The application that numbers its batches.")(decorated)
 
 
