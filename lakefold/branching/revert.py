@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from lakefold.console.settings import BrokerOptions
 from lakefold.errors import SettingError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0
 _LOOKUP_S = 30.0
+_BATCHES: Final = re.compile(r"(.+):([0-9]{1,20})-([0-9]{1,20})")
+_MOST_BATCHES: Final = 10_000
 REVERTS = "reverts"
 """The property of a version in which it says for people what it undid."""
 
@@ -105,9 +108,9 @@ def revert(  # noqa: PLR0913 - a user names the few that matter
 
     Rows that the batches added go, also if compactions moved them; rows that they deleted come back; rows
     that they updated get their earlier values. Columns that were added stay, and are null in rows that come
-    back. `batches`: each as "APP_ID:BATCH_ID" or as a tuple; or all entries of a `version`, also of another
-    client; or the entries at `positions` of the log, the first and the last offset. `branch`: the table's
-    branch, if it is not the main one.
+    back. `batches`: each as "APP_ID:BATCH_ID" or as a tuple, several as "APP_ID:FIRST-LAST"; or all entries
+    of a `version`, also of another client; or the entries at `positions` of the log, the first and the last
+    offset. `branch`: the table's branch, if it is not the main one.
 
     If a later entry changed one of these rows, `RevertConflictError` lists which, and nothing is sent. With
     `keep_later` such rows stay as they are now. With `with_dependents` what was built on them is undone as
@@ -163,12 +166,16 @@ def all_but(batches: str | Iterable[str | tuple[str, int]], version: int) -> Rev
 def _keys_of(
     batches: str | Iterable[str | tuple[str, int]], option: str = "batches"
 ) -> tuple[tuple[str, int], ...]:
-    """Returns the batches that a user names. Raises `InvalidError` for one that isn't APP_ID:BATCH_ID."""
+    """Returns the batches that a user names. Raises `InvalidError` for what isn't APP_ID:BATCH_ID."""
     keys: list[tuple[str, int]] = []
     for each in [batches] if isinstance(batches, str) else batches:
+        several = _BATCHES.fullmatch(each) if isinstance(each, str) else None
+        if several is not None and int(several[3]) - int(several[2]) in range(_MOST_BATCHES):
+            keys.extend((several[1], number) for number in range(int(several[2]), int(several[3]) + 1))
+            continue
         sought = sought_of(each if isinstance(each, str) else f"{each[0]}:{each[1]}")
         if sought.batch_id is None:
-            hint = 'name it as "APP_ID:BATCH_ID", a version by its number, or positions in the log'
+            hint = "name it as APP_ID:BATCH_ID, or at most 10,000 batches as APP_ID:FIRST-LAST"
             raise InvalidError(f"{each!r} names no batch", where=OptionName(option), hint=hint)
         keys.append((sought.app_id, sought.batch_id))
     return tuple(keys)
@@ -181,7 +188,7 @@ def planned_revert(settings: Settings, source: Source, request: RevertRequest) -
         raise NotATableError("the table does not exist", where=source.uri)
     operation = RevertBatches(request, _log_of(settings, source.uri))
     _, plan = operation.planned(view, settings.storage_options)
-    return _report(view.format, source, "planned", None, plan)
+    return _report(settings, source, "planned", None, plan)
 
 
 def plan_on(settings: Settings, source: Source, version: int, request: RevertRequest) -> None:
@@ -208,9 +215,7 @@ def send_revert(
     operation = RevertBatches(request, _log_of(settings, source.uri))
     report: BatchReport = put_batch(write, new_key(), operation)
     assert operation.plan is not None  # noqa: S101 - it was made, as no error was raised
-    # The branch's source may not know the table's format yet; the operation has found it.
-    table_format = seen_source(source.uri, settings.storage_options).format.name
-    return _report(table_format, source, "committed", report.version, operation.plan)
+    return _report(settings, source, "committed", report.version, operation.plan)
 
 
 def _log_of(settings: Settings, uri: str) -> LoggedEntries:
@@ -223,7 +228,7 @@ def _log_of(settings: Settings, uri: str) -> LoggedEntries:
 
 
 def _report(
-    table_format: str,
+    settings: Settings,
     source: Source,
     kind: Literal["committed", "planned"],
     version: int | None,
@@ -232,7 +237,7 @@ def _report(
     returned = sum(rows.size for _, rows in plan.returned)
     return RevertReport(
         source.uri,
-        table_format,
+        seen_source(source.uri, settings.storage_options).format.name,
         kind,
         version,
         int(plan.removed.size),

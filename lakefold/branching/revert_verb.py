@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -12,12 +13,13 @@ from lakefold.console.output import counted, print_json, print_line, print_table
 from lakefold.writing.verb_options import message_option, wait_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lakefold.branching.revert import RevertReport
     from lakefold.console.settings import Settings
     from lakefold_ingest.revert.plan import RevertFigures
 
+Result = TypeVar("Result")
 _RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 
 
@@ -31,9 +33,29 @@ def _positions(_: click.Context, flag: click.Parameter, text: str | None) -> tup
     return int(match[1]), int(match[2] or match[1])
 
 
+def later_options(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb what says of rows that changed later what becomes of them, as `later`."""
+
+    @wraps(function)
+    def call(
+        *args: object, keys: str | None, keep_later: bool, with_dependents: bool, **rest: object
+    ) -> Result:
+        later = {"keys": keys, "keep_later": keep_later, "with_dependents": with_dependents}
+        return function(*args, later=later, **rest)
+
+    dependents = click.option(
+        "--with-dependents", is_flag=True, help="Undo what was built on those rows as well."
+    )
+    keep = click.option(
+        "--keep-later", is_flag=True, help="Leave rows that were changed later as they are now."
+    )
+    decorated: Callable[..., Result] = keep(dependents(call))
+    return click.option("--keys", metavar="COLUMNS", help="The columns that identify a row.")(decorated)
+
+
 @verb(
     "lakefold revert /data/flights loader:7 --dry-run",
-    "lakefold revert /data/flights loader:7 loader:8",
+    "lakefold revert /data/flights loader:7 backfill:0-19",
     "lakefold revert /data/flights --version 12 --keep-later",
     "lakefold revert /data/flights --positions 1040-1052 --with-dependents",
     "lakefold revert /data/flights loader:7 --branch audit --json",
@@ -47,9 +69,7 @@ def _positions(_: click.Context, flag: click.Parameter, text: str | None) -> tup
 @click.option(
     "--branch", metavar="NAME", help="The branch that has them.  [default: main, or the branch at TABLE]"
 )
-@click.option("--keys", metavar="COLUMNS", help="The columns that identify a row.")
-@click.option("--keep-later", is_flag=True, help="Leave rows that were changed later as they are now.")
-@click.option("--with-dependents", is_flag=True, help="Undo what was built on those rows as well.")
+@later_options
 @click.option("--dry-run", is_flag=True, help="Send nothing; print what would be done, and all conflicts.")
 @wait_option(or_log=False)
 @message_option
@@ -63,9 +83,7 @@ def command(  # noqa: PLR0913 - its options
     version: int | None,
     positions: tuple[int, int] | None,
     branch: str | None,
-    keys: str | None,
-    keep_later: bool,
-    with_dependents: bool,
+    later: dict[str, Any],
     dry_run: bool,
     wait: float,
     message: str,
@@ -92,15 +110,13 @@ def command(  # noqa: PLR0913 - its options
     from lakefold.branching.revert import planned_revert, request_of, send_revert
     from lakefold_reader.formats import open_branch
 
-    request = request_of(
-        batches, version, positions, keys, keep_later=keep_later, with_dependents=with_dependents
-    )
+    request = request_of(batches, version, positions, **later)
     source = open_branch(table, branch, settings.storage_options)
     if dry_run:
         report = planned_revert(settings, source, request)
     else:
         report = send_revert(settings, source, request, wait_s=wait, properties={}, message=message)
-    print_report(report, refused=bool(report.conflicts) and not keep_later, as_json=as_json)
+    print_report(report, refused=bool(report.conflicts) and not later["keep_later"], as_json=as_json)
 
 
 def print_report(report: RevertReport, *, refused: bool, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakefold.branching.revert_verb import later_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.writing.verb_options import wait_option
@@ -32,7 +33,7 @@ QUIET = frozenset({"same", "foreign", "moved"})
     "lakefold replay /data/flights --from 1000 --to 2000 --json",
     "lakefold replay /data/flights --branch audit --check",
     "lakefold replay /data/flights --file proposals.bin",
-    "lakefold replay /data/flights --onto-branch without-tuesday --without loader:7",
+    "lakefold replay /data/flights --onto-branch without-tuesday --without loader:7 --keep-later",
 )
 @click.argument("table")
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -64,6 +65,7 @@ QUIET = frozenset({"same", "foreign", "moved"})
     metavar="VERSION|TIME|POSITION",
     help="With --onto-branch: what came later is left out.  [default: the newest version]",
 )
+@later_options
 @wait_option(or_log=False)
 @click.option("--check", is_flag=True, help="Print only the versions that differ or could not be compared.")
 @json_option
@@ -81,6 +83,7 @@ def command(  # noqa: PLR0913 - its options
     until: str | None,
     wait: float,
     as_json: bool,
+    later: dict[str, Any],
     **given: Any,  # noqa: ANN401 - which versions and files, each option by its name
 ) -> None:
     """Fold the log of TABLE again, in memory, and compare each version with what is stored, byte for byte.
@@ -95,19 +98,21 @@ def command(  # noqa: PLR0913 - its options
 
     With --onto-branch a branch is begun that has the table as it would be without some batches, and what
     differs is printed: rows, files and columns. The table itself stays as it is. The batches are taken out as
-    `lakefold revert` does, with its conflicts, by one proposal on the branch. Read the branch with --branch
-    NAME, add other batches to it at TABLE/tree/NAME, and delete it with `lakefold branch TABLE
-    NAME --delete`.
+    `lakefold revert` does, with its conflicts and its options for them, by one proposal on the branch. Read
+    the branch with --branch NAME, add other batches to it at TABLE/tree/NAME, and delete it with `lakefold
+    branch TABLE NAME --delete`.
     """
     if onto is not None:
         if check or branch or given["files"] or given["first"] is not None or given["last"] is not None:
             raise click.UsageError("--onto-branch takes --without and --until, and no range to compare")
         from lakefold.folding.replay_onto_branch import replay_onto_branch
 
-        replay_onto_branch(context, settings, table, onto, without, until, wait=wait, as_json=as_json)
+        undone = {"batches": without, **later}
+        replay_onto_branch(context, settings, table, onto, undone, until, wait=wait, as_json=as_json)
         return
-    if without or until is not None:
-        raise click.UsageError("--without and --until say what the branch lacks; give --onto-branch NAME")
+    if without or until is not None or any(later.values()):
+        message = "--without, --until, --keys, --keep-later and --with-dependents need --onto-branch NAME"
+        raise click.UsageError(message)
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
     from lakefold_committer.replay.replay import replay

@@ -6,7 +6,7 @@ begins at a version, and the batches are undone on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakefold.branching.chosen_version import VersionChoice
 from lakefold.branching.ref_proposals import branching
@@ -23,7 +23,7 @@ from lakefold_table.branch_names import check_branch_name
 from lakefold_table.entry import Committed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     import click
 
@@ -36,21 +36,23 @@ def replay_onto_branch(
     settings: Settings,
     table: str,
     name: str,
-    without: Sequence[str],
+    undone: Mapping[str, Any],
     until: str | None,
     *,
     wait: float,
     as_json: bool,
 ) -> None:
-    """Begins the branch at the version that `until` names, undoes the batches on it, prints what differs.
+    """Begins the branch at the version that `until` names, undoes batches on it, prints what differs.
+
+    `undone`: the batches, and what becomes of rows that changed later, by the names of `lakefold.revert`.
 
     Nothing is sent if the batches can't be undone: raises as `lakefold.revert`.
     """
     check_branch_name(name)
     chosen = _choice(until).find_with_refs(table, settings.storage_options)
     request = None
-    if without:
-        request = request_of(without, None, None, None, keep_later=False, with_dependents=False)
+    if undone["batches"]:
+        request = request_of(version=None, positions=None, **undone)
         plan_on(settings, chosen.source, chosen.version, request)
     outcome = send_and_wait(settings, branching(chosen, name), wait)
     if not isinstance(outcome.result, Committed):
@@ -64,8 +66,8 @@ def replay_onto_branch(
     begins = f"{chosen.branch or 'main'}@{chosen.version}"
     difference = diff(chosen.main.uri, begins, f"branch:{name}", storage_options=settings.storage_options)
     if as_json:
-        undone = None if report is None else report.document()
-        print_json({"branch": name, "revert": undone, "diff": diff_document(difference)})
+        reverted = None if report is None else report.document()
+        print_json({"branch": name, "revert": reverted, "diff": diff_document(difference)})
         return
     print_outcome(outcome, as_json=False)
     if report is not None:

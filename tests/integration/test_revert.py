@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
@@ -105,6 +106,8 @@ def test_by_the_verb_and_in_python(
         assert cli.run([*words, "--json"]) == code
         return json.loads(capsys.readouterr().out)
 
+    both = run("revert", str(path), "loader:7-8", "--dry-run")
+    assert (both["format"], both["rows_removed"], both["rows_returned"]) == (format_name, 3, 3)
     planned = run("revert", str(path), "loader:7", "--dry-run")
     assert (planned["kind"], planned["rows_removed"], planned["rows_returned"]) == ("planned", 3, 2)
     done = run("revert", str(path), "loader:7")
@@ -123,9 +126,11 @@ def test_by_the_verb_and_in_python(
     assert f"loader:7 was undone before, in version {done['version']}" in capsys.readouterr().err
     with pytest.raises(lakefold.InvalidError, match="undone in version"):
         lakefold.append(path, people(1), app_id="loader", batch_id=7, **options)
-    again: WriteOptions = {**options, "on_rolled_back": "again"}
-    kinds = [lakefold.append(path, people(60), app_id="loader", batch_id=7, **again).kind for _ in range(2)]
-    assert kinds == ["committed", "duplicate"]
+    pq.write_table(people(60), tmp_path / "corrected.parquet")
+    corrected = ["append", str(path), str(tmp_path / "corrected.parquet"), "--app-id", "loader"]
+    corrected += ["--batch-id", "7", "--on-rolled-back", "again", "--commit-message", "the right rows"]
+    assert [run(*corrected)["kind"] for _ in range(2)] == ["committed", "duplicate"]
+    assert run("explain", str(path), "loader:7")["author"]["message"] == "the right rows"
     assert rows(path, format_name) == {**good, 60: "first 60"}
     capsys.readouterr()
     assert cli.run(["replay", str(path), "--check"]) == 0, capsys.readouterr()
@@ -185,7 +190,9 @@ def test_what_a_table_would_be_without_batches(
     replayed("first", "--without", "loader:7", code=3)
     lakefold.upsert(path, people(50, name="later"), keys="id", **options)
     replayed("none", "--without", "loader:7", code=3)
-    assert {each["name"] for each in lakefold.refs(path)["branches"]} == {"good-only", "first"}
+    assert "changed later" in replayed("kept", "--without", "loader:7", "--keep-later")
+    assert rows(path / "tree" / "kept", "lance") == {**{n: good[n] for n in good if n != 4}, 50: "later 50"}
+    assert {each["name"] for each in lakefold.refs(path)["branches"]} == {"good-only", "first", "kept"}
     assert lakefold.open(path, version=before.version).to_arrow() == before.to_arrow()
 
 
