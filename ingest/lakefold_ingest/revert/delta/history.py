@@ -7,7 +7,9 @@ values say, unless the writer of the files has said it (`lakefold.rowsOf`): equa
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -98,6 +100,9 @@ class DeltaRowHistory(RowHistory):
         self._numbers: dict[str, int] = {}
         self._copies: dict[int, tuple[Addresses, Addresses]] = {}
         self._vectors: dict[tuple[str, str], Positions] = {}
+        # The versions after `_read_after` that removed or added each file, the newest first.
+        self._read_after = newest
+        self._changed_in: dict[str, list[tuple[int, AddFile | None]]] = {}
 
     def version_rows(self, version: int) -> RemovedAndAdded:
         """See `RowHistory.version_rows`."""
@@ -164,16 +169,29 @@ class DeltaRowHistory(RowHistory):
         return ids
 
     def is_live(self, addresses: Addresses, since: int, version: int) -> Mask:
-        """See `RowHistory.is_live`. A file never changes, so it doesn't matter since when."""
-        del since
-        files = self._snapshot(version).files
-        live = np.zeros(addresses.size, np.bool_)
+        """See `RowHistory.is_live`. Each commit since is read once, which costs less than some snapshots."""
+        while self._read_after > since:
+            self._note_changes(self._read_after)
+            self._read_after -= 1
+        files = None if since <= version else self._snapshot(version).files
+        live = np.ones(addresses.size, np.bool_)
         for number, positions, part in by_number(addresses):
-            file = files.get(self._paths[number])
-            if file is not None:
-                dead = () if file.deletion_vector is None else self._dead(file)
-                live[part] = ~np.isin(positions, dead)
+            path = self._paths[number]
+            changes = (file for at, file in self._changed_in.get(path, ()) if since < at <= version)
+            for file in islice(changes, 1) if files is None else (files.get(path),):
+                live[part] = False if file is None else ~np.isin(positions, self._dead(file))
         return live
+
+    def _note_changes(self, version: int) -> None:
+        """Notes which files a version removed, and added or left with other deleted rows."""
+        changes: dict[str, AddFile | None] = {}
+        for each in content_of(self._summary(version)).actions:
+            if isinstance(each, AddFile):
+                changes[each.path] = replace(each, stats=None)
+            elif isinstance(each, RemoveFile):
+                changes.setdefault(each.path, None)
+        for path, file in changes.items():
+            self._changed_in.setdefault(path, []).append((version, file))
 
     def moved(self, addresses: Addresses, version: int) -> Addresses:
         """See `RowHistory.moved`."""
