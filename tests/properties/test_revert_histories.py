@@ -6,6 +6,7 @@ Promise: a-revert-is-exact (docs/operations/promises.md).
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,8 +21,10 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_table.entry import Committed
+from lakefold_table.errors import PreconditionError
 from tests.reverting import KINDS, Tables, words
 
 if TYPE_CHECKING:
@@ -214,26 +217,32 @@ def test_batches_that_were_undone_one_after_the_other_were_never_there(
     history: list[Step],
     undoing: list[tuple[int, int]],
 ) -> None:
-    """Some are undone before others are written."""
+    """Some are undone before others are written, and some of these are had again."""
     history = numbered(history)
     with TemporaryDirectory() as folder:
         table, other = (Tables.made(kind, Path(folder) / name) for name in ("undone", "without"))
         table.append(words(*FIRST))
-        undone: set[int] = set()
+        undone: dict[int, int] = {}
         begin = 0
         for end in sorted({*(min(at, len(history)) for at, _ in undoing), len(history)}):
             played_on(table, history, range(begin, end), together=together)
             begin = end
             for at, chosen in undoing:
                 number = chosen % len(history)
-                standing = set(range(end)) - undone
-                if min(at, len(history)) != end or number not in standing or not history[number].ids:
+                standing = set(range(end)) - undone.keys()
+                if min(at, len(history)) != end or number >= end or not history[number].ids:
                     continue
                 # A batch that changed nothing was not sent.
                 is_folded = table.batches.view().folded(Key("h", number)) is not None
-                if is_folded and may_be_undone(history, number, standing=standing, since=number + 1):
-                    table.revert(batches=(("h", number),))
-                    undone.add(number)
+                if not is_folded or not may_be_undone(history, number, standing=standing, since=number + 1):
+                    continue
+                if number not in undone:
+                    undone[number] = table.revert(batches=(("h", number),))
+                    continue
+                # One that others were built on is not undone before them.
+                with suppress(PreconditionError, RevertConflictError):
+                    table.revert(version=undone[number])
+                    del undone[number]
         other.append(words(*FIRST))
         left = [number for number in range(len(history)) if number not in undone]
         played_on(other, history, left, together=together)

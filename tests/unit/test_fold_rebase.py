@@ -58,13 +58,13 @@ def conflict(table: MemoryTable, envelope: Envelope, fetched: Fetched | None = N
     return outcome.result.conflict
 
 
-@pytest.mark.parametrize("kind", [Kind.OVERWRITE, Kind.RESTORE, Kind.UPDATE_MEM_WAL_STATE])
+@pytest.mark.parametrize("kind", [Kind.OVERWRITE, Kind.UPDATE_MEM_WAL_STATE])
 def test_an_append_never_follows_these(kind: Kind) -> None:
     actual = conflict(after({kind: 7}), append(read=6))
     assert (actual.retryable, actual.other_version, actual.other_operation) == (False, 7, kind.value)
 
 
-@pytest.mark.parametrize("kind", [Kind.MERGE, Kind.PROJECT, Kind.UNKNOWN])
+@pytest.mark.parametrize("kind", [Kind.MERGE, Kind.PROJECT, Kind.RESTORE, Kind.UNKNOWN])
 def test_an_append_can_be_built_again_after_these(kind: Kind) -> None:
     actual = conflict(after({kind: 7}), append(read=6))
     assert (actual.retryable, actual.other_version, actual.other_operation) == (True, 7, kind.value)

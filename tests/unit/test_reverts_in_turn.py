@@ -14,7 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.operations.overwrite import OverwriteRows
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.survey import Surveyor
@@ -170,6 +172,98 @@ def test_rows_are_followed_after_a_restore_of_a_compacted_file(made: Tables) -> 
     made.compact()
     for number in (2, 3, 1):
         made.revert(batches=(("adder", number),))
+    assert ids(made) == [100]
+
+
+def later_keys(made: Tables) -> None:
+    """Row 5 is changed and row 4 inserted by a batch that is undone, and row 4 is inserted again."""
+    made.append(words(5))
+    made.upsert(words(4, 5, word="adder"), Key("adder", 1))
+    made.revert(batches=ADDER)
+    made.upsert(words(4, word="later"), Key("later", 1))
+
+
+@EACH_KIND
+def test_a_key_that_is_there_again_is_a_conflict_of_an_undone_revert(made: Tables) -> None:
+    later_keys(made)
+    reverted = made.version - 1
+    with pytest.raises(RevertConflictError, match=r"id=4 of version \d+: inserted again by"):
+        made.revert(version=reverted)
+    made.revert(version=reverted, keep_later=True)
+    assert made.rows() == [(100, "first 100"), (4, "later 4"), (5, "adder 5")]
+
+
+@EACH_KIND
+def test_a_batch_and_the_overwrite_behind_it_are_undone_together(made: Tables) -> None:
+    made.append(words(1), Key("adder", 1))
+    view, settings = made.batches.view(), made.batches.settings()
+    envelope = OverwriteRows(RowSource(words(50)), None, settings).build(view, Key("remover", 1), settings)
+    assert envelope is not None
+    made.batches.fold(envelope)
+    assert ids(made) == [50]
+    made.revert(batches=(*ADDER, *REMOVER))
+    assert ids(made) == [100]
+
+
+@EACH_KIND
+@pytest.mark.parametrize("updates", [False, True], ids=["delete", "upsert"])
+def test_rows_that_were_undone_and_had_again_stay_away_as_well(made: Tables, *, updates: bool) -> None:
+    made.append(words(1, 2, 3), Key("adder", 1))
+    made.revert(version=made.revert(batches=ADDER))
+    if updates:
+        made.upsert(words(1, 2, word="second"), Key("remover", 1))
+    else:
+        made.delete("id in (1, 2)", Key("remover", 1))
+    made.revert(batches=ADDER, keep_later=True)
+    made.revert(batches=REMOVER, keys=("id",))
+    assert ids(made) == [100]
+
+
+@EACH_KIND
+def test_a_row_that_stayed_away_for_a_later_one_comes_back_if_that_is_undone(made: Tables) -> None:
+    made.append(words(1, 2))
+    made.delete("id in (1, 2)", Key("remover", 1))
+    made.upsert(words(1, word="later"), Key("later", 1))
+    made.revert(batches=REMOVER, keep_later=True, keys=("id",))
+    assert made.rows() == [(1, "later 1"), (100, "first 100"), (2, "first 2")]
+    made.revert(batches=(("later", 1),), keys=("id",))
+    assert made.rows() == [(1, "first 1"), (100, "first 100"), (2, "first 2")]
+
+
+@EACH_KIND
+def test_a_batch_that_was_had_again_behind_an_overwrite_is_there_if_that_is_undone(made: Tables) -> None:
+    made.append(words(1), Key("adder", 1))
+    reverted = made.revert(batches=ADDER)
+    view, settings = made.batches.view(), made.batches.settings()
+    envelope = OverwriteRows(RowSource(words(50)), None, settings).build(view, Key("remover", 1), settings)
+    assert envelope is not None
+    made.batches.fold(envelope)
+    made.revert(version=reverted)
+    assert ids(made) == [50]
+    made.revert(batches=REMOVER)
+    assert ids(made) == [1, 100]
+
+
+@EACH_KIND
+def test_batches_that_are_undone_as_dependents_are_marked(made: Tables) -> None:
+    made.append(words(1, 2))
+    made.upsert(words(1, 2, word="second"), Key("adder", 1))
+    made.upsert(words(1, word="third"), Key("dependent", 1))
+    made.revert(batches=ADDER, with_dependents=True)
+    assert made.rows() == [(1, "first 1"), (100, "first 100"), (2, "first 2")]
+    folded = made.batches.view().folded(Key("dependent", 1))
+    assert folded is not None
+    assert folded.rolled_back_by == made.version
+    with pytest.raises(PreconditionError, match="dependent:1 was undone before"):
+        made.revert(batches=(("dependent", 1),))
+
+
+@EACH_KIND
+def test_what_changes_no_row_is_undone_as_often_as_it_is_had_again(made: Tables) -> None:
+    made.append(words(1), Key("adder", 1))
+    made.delete("id = 1")
+    for _ in range(2):
+        made.revert(version=made.revert(batches=ADDER))
     assert ids(made) == [100]
 
 

@@ -48,6 +48,9 @@ def key_proposal(table: str, key: Key) -> Envelope:
     envelope = begin_proposal(table, key, None, "WRITE")
     number = -1 if key.batch_id is None or key.batch_id > MOST_BATCH else key.batch_id
     envelope.delta.actions = lines_of([AppTransaction(key.app_id, number)])
+    if key.own_uuid:
+        # Another such proposal is another one, and their contents identify them.
+        envelope.delta.operation_parameters["uuid"] = key.own_uuid
     return envelope
 
 

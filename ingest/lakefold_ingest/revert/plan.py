@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakefold_ingest.revert.conflicts import RowConflict
 from lakefold_ingest.revert.effects import EntryEffect, VersionEffects
-from lakefold_ingest.revert.entries import EVERY_ENTRY, NamedVersion, entry_text
+from lakefold_ingest.revert.entries import EVERY_ENTRY, NamedVersion, Offsets, entry_text
 from lakefold_ingest.revert.following import (
     FollowedRows,
     VersionLineage,
@@ -24,7 +24,16 @@ from lakefold_ingest.revert.following import (
     follow,
     lineage_of,
 )
-from lakefold_ingest.revert.row_history import LOST, UNKNOWN_ENTRY, Addresses, RowHistory, indices_in, joined
+from lakefold_ingest.revert.named_entries import EntrySearch
+from lakefold_ingest.revert.row_history import (
+    LOST,
+    NO_ADDRESSES,
+    UNKNOWN_ENTRY,
+    Addresses,
+    RowHistory,
+    indices_in,
+    joined,
+)
 from lakefold_reader.format.value_numbers import equal_rows
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.proposals import counting_marks
@@ -123,7 +132,8 @@ def plan_revert(
 def _both(first: NamedVersion, second: NamedVersion) -> NamedVersion:
     if first.offsets is None or second.offsets is None:
         return replace(first, offsets=None)
-    return replace(first, offsets=first.offsets | second.offsets)
+    keys = tuple(dict.fromkeys((*first.keys, *second.keys)))
+    return replace(first, offsets=first.offsets | second.offsets, keys=keys)
 
 
 class _Undone:
@@ -188,8 +198,13 @@ class _Planner:
         self._operations: dict[int, str] = {}
         self._replacements: Sequence[ReplacedContent] = ()
         self._known_from: int | None = None
+        self._kept: dict[int, Addresses] = {}
         self._copies: dict[int, list[tuple[Addresses, Addresses]]] = {}
         self._undone: dict[int, NamedVersion] = {}
+
+    @cached_property
+    def _search(self) -> EntrySearch:
+        return EntrySearch(self._history.source, self._history.newest, self._log)
 
     @cached_property
     def _marks(self) -> Marks:
@@ -238,7 +253,10 @@ class _Planner:
                 message = f"it is not known which entry up to version {version} changed rows that are undone"
                 hint = "leave these rows as they are now: --keep-later (keep_later=True)"
                 raise PreconditionError(message, where=self._history.source.uri, hint=hint)
-            yield NamedVersion(version, None if offset is None else frozenset((offset,)))
+            if offset is None or record is None:
+                yield NamedVersion(version)
+            else:
+                yield self._search.entry_in(version, record, offset)
 
     def _of(self, version: int) -> VersionEffects:
         if version not in self._effects:
@@ -247,7 +265,7 @@ class _Planner:
 
     def _followed(self, undone: Sequence[NamedVersion]) -> Iterator[_Undone]:
         """Yields where the rows of each version are. Restores in between are looked for if it matters."""
-        effects = {each.version: self._of(each.version).of(each.offsets) for each in undone}
+        effects = {each.version: self._effect(each.version, each.offsets) for each in undone}
         newest = self._history.newest
         straight = {
             version: follow(self._history, effect.added, [(version, newest)], self._versions)
@@ -268,32 +286,51 @@ class _Planner:
             if len(lineage.stretches) > 1:
                 followed = follow(self._history, effect.added, lineage.stretches, self._versions)
             if followed.lost_in.any():
-                self._follow_brought_back(followed)
+                self._follow_brought_back(followed, newest)
             yield _Undone(each, effect, lineage, followed)
 
     def _lineage(self, begin: int, end: int) -> VersionLineage:
-        """Returns the lineage of version `end`. What a revert undid replaced nothing: its rows are back."""
+        """Returns the lineage of version `end`. What was undone, or is to be, replaced nothing."""
         if self._known_from is None or begin < self._known_from:
             self._known_from, self._replacements = begin, self._history.replacements(begin)
-        undone = {entries.version for revert in self._standing for entries in revert.entries}
+        undone = {entries.version for revert in self._reverts(end) for entries in revert.entries}
+        undone.update(self._undone)
         return lineage_of([each for each in self._replacements if each.version not in undone], begin, end)
 
     @property
     def _standing(self) -> Iterator[Revert]:
         """The reverts that stand, without those that are to be undone."""
-        return (each for each in self._marks.reverts.standing if each.version not in self._undone)
+        return self._reverts(self._history.newest)
+
+    def _reverts(self, end: int) -> Iterator[Revert]:
+        """Yields the reverts that stood in version `end`; if that is the newest, but those to be undone."""
+        for each in self._marks.reverts.each:
+            stood = each.version <= end and not 0 < each.undone_by <= end
+            if stood and (end < self._history.newest or each.version not in self._undone):
+                yield each
+
+    def _effect(self, version: int, offsets: Offsets) -> EntryEffect:
+        """Returns what entries did. If the version doesn't say which row took the place of which, keys do."""
+        effect = self._of(version).of(offsets)
+        keys = self._key_columns(version) if effect.successors is None else ()
+        if not keys:
+            return effect
+        before = self._history.rows(effect.removed, version - 1, keys)
+        successors = equal_rows(before, self._history.rows(effect.added, version, keys))
+        return EntryEffect(effect.added, effect.removed, successors)
 
     def _entries_effect(self, entries: UndoneEntries) -> EntryEffect:
-        return self._of(entries.version).of(frozenset(entries.offsets) or EVERY_ENTRY)
+        return self._effect(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
 
-    def _follow_brought_back(self, followed: FollowedRows) -> None:
-        """Follows rows that an entry removed and its own revert brought back, by their values."""
+    def _follow_brought_back(self, followed: FollowedRows, end: int) -> None:
+        """Follows rows to `end` that an entry removed and its own revert brought back, by their values."""
         following = set[tuple[int, int]]()
+        named = set(self._undone) if end == self._history.newest else set[int]()
         while True:
-            lost = set(followed.lost_in.tolist()) - set(self._undone)
+            lost = set(followed.lost_in.tolist()) - named
             steps = (
                 (revert, at)
-                for revert in self._standing
+                for revert in self._reverts(end)
                 for at, entries in enumerate(revert.entries)
                 if entries.version in lost and (revert.version, at) not in following
             )
@@ -307,7 +344,7 @@ class _Planner:
             rows, copies = rows[is_removed], again[index[is_removed]]
             rows, copies = rows[copies != LOST], copies[copies != LOST]
             rows, copies = rows[np.argsort(copies)], np.sort(copies)
-            stretches = self._lineage(revert.version, self._history.newest).stretches
+            stretches = self._lineage(revert.version, end).stretches
             on = follow(self._history, copies, stretches, self._versions)
             followed.now[rows], followed.lost_in[rows], followed.last[rows] = on.now, on.lost_in, on.last
 
@@ -337,30 +374,31 @@ class _Planner:
         when the entry was undone, a later one had changed them, and that is undone now.
         """
         work = list(undone)
+        self._kept.clear()
         while work:
             later = work.pop()
-            if not later.effect.removed.size:
-                continue
             forgotten = self._marks.reverts.forgotten
-            if forgotten > later.version:
+            if forgotten > later.version and later.effect.removed.size:
                 message = f"which batches were undone up to version {forgotten} is not known any more"
                 hint = "restore a version instead, or write the rows again as they are to be"
                 raise PreconditionError(message, where=self._history.source.uri, hint=hint)
-            for revert in self._standing:
-                for entries in revert.entries if revert.version > later.version else ():
+            for revert in (each for each in self._standing if each.version > later.version):
+                for at, entries in enumerate(revert.entries):
                     if entries.version < later.version and entries.version not in self._undone:
-                        before = self._with_removed_rows(entries, later.version, later.effect.removed)
-                        if before is not None:
-                            work.append(before)
-                            yield before
+                        removed = self._with_removed_rows(entries, later.version, later.effect.removed)
+                        parts = [each for each in (removed, self._kept_away(revert, at, later)) if each]
+                        work += parts
+                        yield from parts
 
     def _with_removed_rows(self, entries: UndoneEntries, later: int, removed: Addresses) -> _Undone | None:
         """Returns undone entries with only those rows that version `later` removed; None if it has none."""
-        effect = self._entries_effect(entries)
         lineage = self._lineage(entries.version, later - 1)
-        if not lineage.stretches:
+        if not lineage.stretches or not removed.size:
             return None
-        now = follow(self._history, effect.added, lineage.stretches, self._versions).now
+        effect = self._entries_effect(entries)
+        followed = follow(self._history, effect.added, lineage.stretches, self._versions)
+        self._follow_brought_back(followed, later - 1)
+        now = followed.now
         is_taken, _ = indices_in(now, removed)
         if not is_taken.any():
             return None
@@ -378,6 +416,32 @@ class _Planner:
         lost_in = np.full(taken.size, later)
         named = NamedVersion(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
         return _Undone(named, rows, lineage, FollowedRows(np.full(taken.size, LOST), lost_in, now[taken]))
+
+    def _kept_away(self, revert: Revert, at: int, later: _Undone) -> _Undone | None:
+        """Returns entries that a revert undid, with the rows that it left away because of a later entry.
+
+        That entry has rows with their keys, or had replaced all rows.
+        """
+        entries = revert.entries[at]
+        effect, (removed, copies) = self._entries_effect(entries), self._brought_back(revert)[at]
+        is_gone = copies == LOST
+        if effect.successors is not None:
+            is_gone &= effect.successors < 0
+        kept = np.setdiff1d(removed[is_gone], self._kept.get(entries.version, NO_ADDRESSES))
+        if kept.size and later.version not in {each.version for each in self._replacements}:
+            keys = self._key_columns(entries.version) if later.effect.added.size else ()
+            if not keys:
+                return None
+            before = self._history.rows(kept, entries.version - 1, keys)
+            after = self._history.rows(later.effect.added, later.version, keys)
+            kept = kept[equal_rows(before, after) >= 0]
+        if not kept.size:
+            return None
+        self._kept[entries.version] = joined([self._kept.get(entries.version, NO_ADDRESSES), kept])
+        rows = EntryEffect(NO_ADDRESSES, kept, np.full(kept.size, -1))
+        lineage = VersionLineage(((entries.version, self._history.newest),))
+        named = NamedVersion(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
+        return _Undone(named, rows, lineage, follow(self._history, rows.added, [], self._versions))
 
     def _check_reverts(self) -> None:
         """Raises `PreconditionError` if a revert is to be undone on which a later one was built.
@@ -475,6 +539,11 @@ class _Planner:
 
     def _key_columns(self, version: int) -> tuple[str, ...]:
         keys = self._keys or self._history.key_columns(version)
+        revert = next((each for each in self._marks.reverts.each if each.version == version), None)
+        if revert is not None and not keys:
+            # It has the keys of what it undid, if that has the same ones.
+            of_entries = {self._key_columns(entries.version) for entries in revert.entries}
+            keys = of_entries.pop() if len(of_entries) == 1 else ()
         return keys if set(keys) <= set(self._history.columns) else ()
 
     def _inserted_again(self, undone: _Undone, removed: Addresses) -> Iterator[RowConflict]:
