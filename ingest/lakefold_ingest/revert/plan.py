@@ -420,7 +420,7 @@ class _Planner:
     def _kept_away(self, revert: Revert, at: int, later: _Undone) -> _Undone | None:
         """Returns entries that a revert undid, with the rows that it left away because of a later entry.
 
-        That entry has rows with their keys, or had replaced all rows.
+        That entry has rows with their keys. Raises `PreconditionError` if it had replaced all rows.
         """
         entries = revert.entries[at]
         effect, (removed, copies) = self._entries_effect(entries), self._brought_back(revert)[at]
@@ -428,7 +428,11 @@ class _Planner:
         if effect.successors is not None:
             is_gone &= effect.successors < 0
         kept = np.setdiff1d(removed[is_gone], self._kept.get(entries.version, NO_ADDRESSES))
-        if kept.size and later.version not in {each.version for each in self._replacements}:
+        if kept.size and later.version in {each.version for each in self._replacements}:
+            message = f"version {revert.version} left rows away that version {later.version} had replaced"
+            hint = f"undo version {revert.version} first: --version {revert.version}; or restore a version"
+            raise PreconditionError(message, where=self._history.source.uri, hint=hint)
+        if kept.size:
             keys = self._key_columns(entries.version) if later.effect.added.size else ()
             if not keys:
                 return None
