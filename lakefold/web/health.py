@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_QUEUED: Final = 1_000
 """If more entries than these are queued for a table, its committer is behind."""
 MOST_SMALL: Final = 200
-"""If a table has more small fragments, nobody compacts it, or too seldom."""
+"""If a table has more small fragments, no maintainer compacts it, or one does too seldom."""
 
 
 class Severity(StrEnum):

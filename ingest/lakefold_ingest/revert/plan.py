@@ -129,6 +129,11 @@ def plan_revert(
     raise PreconditionError(message, where=history.source.uri, hint="restore a version instead")
 
 
+def _named(entries: UndoneEntries) -> NamedVersion:
+    """Returns entries that the marks list as undone."""
+    return NamedVersion(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
+
+
 def _both(first: NamedVersion, second: NamedVersion) -> NamedVersion:
     if first.offsets is None or second.offsets is None:
         return replace(first, offsets=None)
@@ -320,7 +325,8 @@ class _Planner:
         return EntryEffect(effect.added, effect.removed, successors)
 
     def _entries_effect(self, entries: UndoneEntries) -> EntryEffect:
-        return self._effect(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
+        named = _named(entries)
+        return self._effect(named.version, named.offsets)
 
     def _follow_brought_back(self, followed: FollowedRows, end: int) -> None:
         """Follows rows to `end` that an entry removed and its own revert brought back, by their values."""
@@ -398,8 +404,7 @@ class _Planner:
         effect = self._entries_effect(entries)
         followed = follow(self._history, effect.added, lineage.stretches, self._versions)
         self._follow_brought_back(followed, later - 1)
-        now = followed.now
-        is_taken, _ = indices_in(now, removed)
+        is_taken, _ = indices_in(followed.now, removed)
         if not is_taken.any():
             return None
         if effect.successors is None:
@@ -408,14 +413,11 @@ class _Planner:
             raise PreconditionError(message, where=self._history.source.uri, hint=hint)
         taken = np.flatnonzero(is_taken)
         replaced = (effect.successors >= 0) & is_taken[effect.successors]
-        rows = EntryEffect(
-            effect.added[taken],
-            effect.removed[replaced],
-            np.searchsorted(taken, effect.successors[replaced]),
-        )
-        lost_in = np.full(taken.size, later)
-        named = NamedVersion(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
-        return _Undone(named, rows, lineage, FollowedRows(np.full(taken.size, LOST), lost_in, now[taken]))
+        successors = np.searchsorted(taken, effect.successors[replaced])
+        rows = EntryEffect(effect.added[taken], effect.removed[replaced], successors)
+        at = followed.now[taken]
+        gone = FollowedRows(np.full_like(at, LOST), np.full(taken.size, later), at)
+        return _Undone(_named(entries), rows, lineage, gone)
 
     def _kept_away(self, revert: Revert, at: int, later: _Undone) -> _Undone | None:
         """Returns entries that a revert undid, with the rows that it left away because of a later entry.
@@ -423,19 +425,21 @@ class _Planner:
         That entry has rows with their keys. Raises `PreconditionError` if it had replaced all rows.
         """
         entries = revert.entries[at]
+        replaces = later.version in {each.version for each in self._replacements}
+        keys = self._key_columns(entries.version) if later.effect.added.size and not replaces else ()
+        if not keys and not replaces:
+            # Without this, the rows of each revert that stands would be read for each plan.
+            return None
         effect, (removed, copies) = self._entries_effect(entries), self._brought_back(revert)[at]
         is_gone = copies == LOST
         if effect.successors is not None:
             is_gone &= effect.successors < 0
         kept = np.setdiff1d(removed[is_gone], self._kept.get(entries.version, NO_ADDRESSES))
-        if kept.size and later.version in {each.version for each in self._replacements}:
+        if kept.size and replaces:
             message = f"version {revert.version} left rows away that version {later.version} had replaced"
             hint = f"undo version {revert.version} first: --version {revert.version}; or restore a version"
             raise PreconditionError(message, where=self._history.source.uri, hint=hint)
         if kept.size:
-            keys = self._key_columns(entries.version) if later.effect.added.size else ()
-            if not keys:
-                return None
             before = self._history.rows(kept, entries.version - 1, keys)
             after = self._history.rows(later.effect.added, later.version, keys)
             kept = kept[equal_rows(before, after) >= 0]
@@ -444,8 +448,7 @@ class _Planner:
         self._kept[entries.version] = joined([self._kept.get(entries.version, NO_ADDRESSES), kept])
         rows = EntryEffect(NO_ADDRESSES, kept, np.full(kept.size, -1))
         lineage = VersionLineage(((entries.version, self._history.newest),))
-        named = NamedVersion(entries.version, frozenset(entries.offsets) or EVERY_ENTRY)
-        return _Undone(named, rows, lineage, follow(self._history, rows.added, [], self._versions))
+        return _Undone(_named(entries), rows, lineage, follow(self._history, rows.added, [], self._versions))
 
     def _check_reverts(self) -> None:
         """Raises `PreconditionError` if a revert is to be undone on which a later one was built.
