@@ -13,7 +13,7 @@ import click
 from lakefold.branching.revert_verb import later_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import wait_option
+from lakefold.writing.verb_options import FILE, wait_option
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -34,6 +34,7 @@ QUIET = frozenset({"same", "foreign", "moved"})
     "lakefold replay /data/flights --branch audit --check",
     "lakefold replay /data/flights --file proposals.bin",
     "lakefold replay /data/flights --onto-branch without-tuesday --without loader:7 --keep-later",
+    "lakefold replay /data/flights --onto-branch corrected --without loader:7 --with tuesday.parquet",
 )
 @click.argument("table")
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -61,6 +62,9 @@ QUIET = frozenset({"same", "foreign", "moved"})
     help="With --onto-branch: leave this batch out; repeatable.",
 )
 @click.option(
+    "--with", "added", type=FILE, multiple=True, help="With --onto-branch: append its rows; repeatable."
+)
+@click.option(
     "--until",
     metavar="VERSION|TIME|POSITION",
     help="With --onto-branch: what came later is left out.  [default: the newest version]",
@@ -80,6 +84,7 @@ def command(  # noqa: PLR0913 - its options
     check: bool,
     onto: str | None,
     without: tuple[str, ...],
+    added: tuple[Path, ...],
     until: str | None,
     wait: float,
     as_json: bool,
@@ -98,20 +103,25 @@ def command(  # noqa: PLR0913 - its options
 
     With --onto-branch a branch is begun that has the table as it would be without some batches, and what
     differs is printed: rows, files and columns. The table itself stays as it is. The batches are taken out as
-    `lakefold revert` does, with its conflicts and its options for them, by one proposal on the branch. Read
-    the branch with --branch NAME, add other batches to it at TABLE/tree/NAME, and delete it with `lakefold
-    branch TABLE NAME --delete`.
+    `lakefold revert` does, with its conflicts and its options for them, by one proposal on the branch. Then
+    the rows of --with are appended there as one batch, read as by `lakefold append`. Read the branch with
+    --branch NAME, add other batches to it at TABLE/tree/NAME, and delete it with `lakefold branch TABLE NAME
+    --delete`.
     """
     if onto is not None:
         if check or branch or given["files"] or given["first"] is not None or given["last"] is not None:
-            raise click.UsageError("--onto-branch takes --without and --until, and no range to compare")
+            raise click.UsageError(
+                "--onto-branch takes --without, --with and --until, and no range to compare"
+            )
         from lakefold.folding.replay_onto_branch import replay_onto_branch
 
         undone = {"batches": without, **later}
-        replay_onto_branch(context, settings, table, onto, undone, until, wait=wait, as_json=as_json)
+        replay_onto_branch(context, settings, table, onto, undone, added, until, wait=wait, as_json=as_json)
         return
-    if without or until is not None or any(later.values()):
-        message = "--without, --until, --keys, --keep-later and --with-dependents need --onto-branch NAME"
+    if without or added or until is not None or any(later.values()):
+        message = (
+            "--without, --with, --until, --keys, --keep-later and --with-dependents need --onto-branch NAME"
+        )
         raise click.UsageError(message)
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, Unpack
 from lakefold.branching.functions import WAIT_S, ProposalOptions, checked, settings_of
 from lakefold.proposals.logged_proposal import send_and_wait
 from lakefold.tables.schema_texts import field_of, schema_from
+from lakefold.writing.dry_run import written
 from lakefold.writing.options import batch_key, check_kinds, settings_for
 from lakefold_ingest.alteration import Alteration
 from lakefold_ingest.formats import DEFAULT_FILE_VERSION, property_text, read_view
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.operations.alter import AlterTable
 from lakefold_ingest.proposals.key import new_key
-from lakefold_ingest.writing.batch import check_kind, creation_of, put_batch
+from lakefold_ingest.writing.batch import check_kind, creation_of
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import InvalidError, OptionName
 
@@ -97,7 +98,7 @@ def create_table(
     return None if is_refused and exists() else outcome
 
 
-def alter(
+def alter(  # noqa: PLR0913 - its options
     table: str | os.PathLike[str],
     *,
     add: Mapping[str, pa.DataType | pa.Field | str] | None = None,
@@ -107,6 +108,7 @@ def alter(
     properties: Mapping[str, str | bool | int | None] | None = None,
     app_id: str | None = None,
     batch_id: int | None = None,
+    dry_run: bool = False,
     **options: Unpack[ProposalOptions],
 ) -> BatchReport:
     """Changes columns and properties of a table through the log, all by one version.
@@ -127,7 +129,8 @@ def alter(
     A Lance table's properties, the keys of its configuration, are changed by a call of their own.
 
     If others change the table meanwhile, it is altered on their version. Nothing is sent if it is so already.
-    With `app_id` and `batch_id` it is done once, however often the same call is made.
+    With `app_id` and `batch_id` it is done once, however often the same call is made. With `dry_run` nothing
+    is sent: the report (`kind` "planned") says what the committer would answer.
 
     Raises `InvalidError` that names what the table can't have or must keep, such as partition columns, keys
     and what a constraint uses, `RefusedError` (with `.outcome`) if the committer refused it, `RetryError` if
@@ -140,8 +143,9 @@ def alter(
         settings,
         wait_s=options.get("timeout", WAIT_S),
         commit_message=options.get("commit_message", ""),
+        dry_run=dry_run,
     )
-    return put_batch(write, batch_key(app_id, batch_id), AlterTable(given))
+    return written(write, batch_key(app_id, batch_id), AlterTable(given), None)
 
 
 def alteration_of(

@@ -29,6 +29,9 @@ KINDS: Final = ("committed", "duplicate", "rejected", "invalid")
 REFUSALS: Final = frozenset({"rejected", "invalid"})
 MAX_TABLES: Final = 20_000
 """If there are more tables, those without an outcome for the longest time are forgotten."""
+MAX_COUNTS: Final = 400_000
+"""How many steps of time are kept of all tables together; of those without an outcome for the longest time
+only the last `REFUSED_S` are kept beyond that."""
 MAX_TEXT: Final = 1_000
 REFUSED_S: Final = 600
 """Refusals are counted for each table in so many seconds."""
@@ -59,11 +62,18 @@ class LastOutcomes:
     version: int = 0
     last: dict[str, Any] | None = None
     refusal: dict[str, Any] | None = None
-    counts: deque[_Counts] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    counts: deque[_Counts] = field(default_factory=deque)
 
     def since(self, step: int) -> list[_Counts]:
         """Returns the counts of the steps after this one."""
         return [each for each in self.counts if each.step > step]
+
+    def forget(self, steps: int) -> int:
+        """Forgets all but the counts of the last `steps` with outcomes. Returns how many that were."""
+        before = len(self.counts)
+        while len(self.counts) > steps:
+            self.counts.popleft()
+        return before - len(self.counts)
 
 
 @dataclass(slots=True)
@@ -87,6 +97,7 @@ class Activity:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._tables: OrderedDict[str, LastOutcomes] = OrderedDict()
+        self._kept = 0
         self._steps: dict[int, _Step] = {}
         self._changed = threading.Condition()
         self._sequence = 0
@@ -98,7 +109,12 @@ class Activity:
             for each in reported:
                 self._add(each.outcome, each.time_us)
             while len(self._tables) > MAX_TABLES:
-                self._tables.popitem(last=False)
+                _, table = self._tables.popitem(last=False)
+                self._kept -= len(table.counts)
+            for table in self._tables.values() if self._kept > MAX_COUNTS else ():
+                self._kept -= table.forget(_RECENT_STEPS)
+                if self._kept <= MAX_COUNTS:
+                    break
             self._changed.notify_all()
 
     def add_seconds(self, seconds: float, at: float) -> None:
@@ -194,10 +210,7 @@ class Activity:
     def series(self, minutes: int = 60) -> dict[str, Any]:
         """Returns the plots' columns for the last `minutes`: a value for each point, None if unknown."""
         with self._changed:
-            steps = min(max(minutes, 1) * 60 // STEP_S, STEPS)
-            width = -(-steps // POINTS)
-            end = int(self._now()) // STEP_S // width
-            numbers = range(end - steps // width + 1, end + 1)
+            numbers, width = self._points(minutes)
             points = [
                 [
                     self._steps[each]
@@ -227,6 +240,27 @@ class Activity:
                 "seconds_95": [_at_share(samples, 0.95) for samples in ranked],
             }
 
+    def table_series(self, uri: str, minutes: int = 60) -> dict[str, Any]:
+        """Returns the columns of a table's plots: what was answered, refused and added per second."""
+        with self._changed:
+            numbers, width = self._points(minutes)
+            seconds, table = STEP_S * width, self._tables.get(uri) or LastOutcomes()
+            columns = {name: [0.0] * len(numbers) for name in ("answered", "refused", "rows")}
+            for each in table.since(numbers.start * width - 1):
+                point = each.step // width - numbers.start
+                if point < len(numbers):
+                    columns["answered"][point] += (each.outcomes - each.refused) / seconds
+                    columns["refused"][point] += each.refused / seconds
+                    columns["rows"][point] += each.rows / seconds
+            return {"step_seconds": seconds, "time": [number * seconds for number in numbers], **columns}
+
+    def _points(self, minutes: int) -> tuple[range, int]:
+        """Returns the numbers of the plots' points for the last `minutes`, and how many steps each has."""
+        steps = min(max(minutes, 1) * 60 // STEP_S, STEPS)
+        width = -(-steps // POINTS)
+        end = int(self._now()) // STEP_S // width
+        return range(end - steps // width + 1, end + 1), width
+
     def _add(self, outcome: Outcome, time_us: int) -> None:
         at, kind = time_us / 1e6, outcome.kind
         step = self._step(at)
@@ -244,6 +278,7 @@ class Activity:
         number = int(at) // STEP_S
         if not table.counts or table.counts[-1].step != number:
             table.counts.append(_Counts(number))
+            self._kept += 1 - table.forget(STEPS)
         counts = table.counts[-1]
         counts.outcomes += 1
         counts.rows += rows

@@ -100,7 +100,7 @@ class ConsoleSite(Closing):
         self._assets = {name: (folder / name).read_bytes() for name in ASSETS}
         self._documents: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
             "/api/overview": lambda _: self._overview(),
-            "/api/activity": lambda query: self._activity.series(_whole(query, "minutes", 60)),
+            "/api/activity": self._series,
             "/api/tables": self._tables,
             "/api/table": self._table,
             "/api/versions": self._versions,
@@ -202,6 +202,12 @@ class ConsoleSite(Closing):
             "activity": self._activity.of(uri),
             "parked": self._cluster.parked_of(uri),
         }
+
+    def _series(self, query: Mapping[str, str]) -> dict[str, Any]:
+        minutes = _whole(query, "minutes", 60)
+        if "uri" in query:
+            return self._activity.table_series(self._uri(query), minutes)
+        return self._activity.series(minutes)
 
     def _versions(self, query: Mapping[str, str]) -> dict[str, Any]:
         return versions_document(

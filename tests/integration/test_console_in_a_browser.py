@@ -167,6 +167,12 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     browser.wait_for("fragments by live rows")
     until(lambda: "1 to 9" in browser.text(), "the fragments", seconds=120)
     browser.wait_for("app:5")
+    # The table's own plots: its outcomes and its rows.
+    until(
+        lambda: browser.value("document.querySelectorAll('.plots canvas').length") == 2,
+        "the plots",
+        seconds=120,
+    )
     keep(browser, "table")
     browser.value(
         "[...document.querySelectorAll('main td a')].find((each) => each.textContent === '2').click()"
@@ -181,6 +187,10 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     both_formats_show_their_conflicts(browser, own, tmp_path, address)
     browser.open(f"{address}#/dead-letters")
     browser.wait_for("build it again")
+    newest = "document.querySelectorAll('main td .chip').length"
+    assert browser.value(newest) > 0
+    browser.value("[...document.querySelectorAll('main button')].find((each) => !each.hidden).click()")
+    assert browser.value(newest) == 0
     browser.open(f"{address}#/log")
     browser.wait_for("answered up to")
     # Each page has a heading and a place for the keyboard; no text of a table became an element.

@@ -54,6 +54,7 @@ def test_a_dry_run_says_what_a_batch_would_do_and_changes_nothing(table: Path, o
             table, changes, keys="id", operation_column="op", **given
         ),
         "overwrite": lambda **given: lakefold.overwrite(table, people(30), where="id = 30", **given),
+        "alter": lambda **given: lakefold.alter(table, add={"age": "int"}, **given),
     }
     for name, put in tried.items():
         before, version = files(table), lakefold.open(table).version

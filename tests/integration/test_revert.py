@@ -192,7 +192,18 @@ def test_what_a_table_would_be_without_batches(
     replayed("none", "--without", "loader:7", code=3)
     assert "changed later" in replayed("kept", "--without", "loader:7", "--keep-later")
     assert rows(path / "tree" / "kept", "lance") == {**{n: good[n] for n in good if n != 4}, 50: "later 50"}
-    assert {each["name"] for each in lakefold.refs(path)["branches"]} == {"good-only", "first", "kept"}
+    corrected, odd = tmp_path / "corrected.parquet", tmp_path / "odd.parquet"
+    pq.write_table(people(70, 71, name="corrected"), corrected)
+    pq.write_table(pa.table({"unknown": [1]}), odd)
+    replayed("odd", "--without", "loader:8", "--with", str(odd), code=2)
+    document = json.loads(
+        replayed("more", "--with", str(corrected), "--until", str(before.version), "--json")
+    )
+    assert (document["diff"]["rows_added"], document["diff"]["rows_removed"]) == (2, 0)
+    then = dict(zip(*before.to_arrow().to_pydict().values(), strict=True))
+    assert rows(path / "tree" / "more", "lance") == then | {70: "corrected 70", 71: "corrected 71"}
+    branches = {each["name"] for each in lakefold.refs(path)["branches"]}
+    assert branches == {"good-only", "first", "kept", "more"}
     assert lakefold.open(path, version=before.version).to_arrow() == before.to_arrow()
 
 

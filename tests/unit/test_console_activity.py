@@ -59,6 +59,30 @@ def test_the_plots_of_some_minutes_have_at_most_as_many_points_as_those_of_an_ho
     assert activity.of("a")["refused"] == 2
 
 
+def test_a_table_has_plots_of_its_own_within_a_bound_for_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_COUNTS", 170)
+    activity = Activity(lambda: NOW)
+    activity.add([reported("a", Committed(1, rows_added=60), seconds) for seconds in (0, 900, 3000, 20_000)])
+    activity.add([reported("a", Invalid("no")), reported("b", Committed(1))])
+    for minutes, points, rows in ((15, 90, 60), (60, 360, 180), (360, 360, 240)):
+        series = activity.table_series("a", minutes)
+        assert len(series["time"]) == len(series["rows"]) == points
+        assert sum(series["rows"]) * series["step_seconds"] == pytest.approx(rows), minutes
+        assert sum(series["refused"]) * series["step_seconds"] == pytest.approx(1)
+        assert (series["answered"][-1], series["refused"][-1]) == (
+            pytest.approx(1 / series["step_seconds"]),
+            pytest.approx(1 / series["step_seconds"]),
+        )
+    assert not any(activity.table_series("c")["answered"])
+    # Of the table whose last outcome is oldest only the last ten minutes are kept: 60 steps.
+    for table in ("a", "b"):
+        activity.add([reported(table, Committed(1), 10 * number) for number in range(100, 0, -1)])
+    kept = {
+        table: sum(value > 0 for value in activity.table_series(table)["answered"]) for table in ("a", "b")
+    }
+    assert kept == {"a": 60, "b": 101}
+
+
 def test_what_is_older_than_is_kept_or_in_the_future_is_in_no_plot() -> None:
     activity = Activity(lambda: NOW)
     activity.add([reported("a", Committed(1), seconds) for seconds in (22_000, -4000)])

@@ -10,6 +10,8 @@ const PLOTS_MS = 10000;
 // Tags, branches and the progress of consumers are files beside the table, which no outcome reports.
 const FILES_MS = 5000;
 const SEARCHED = 200;
+// The time of the newest dead letter that this browser has marked as seen.
+const SEEN = "lakefold.seen-letters";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -46,6 +48,22 @@ function report(overview) {
   footer.textContent = `Lakefold ${overview.release}, tables below ${overview.roots.join(", ")}. This page changes nothing.`;
 }
 
+/** Returns the choice of the time that plots show. */
+function plotRange() {
+  const range = make("select", { "aria-label": "Time of the plots" }, [["15", "15 minutes"], ["60", "hour"], ["360", "6 hours"]].map(([value, text]) => make("option", { value }, text)));
+  range.value = "60";
+  range.addEventListener("change", redraw);
+  return make("div", { class: "tools" }, make("label", {}, "Plots of the last ", range));
+}
+
+/** Draws the plots of all tables, or of one, if they were not drawn lately. */
+async function plot(number, range, plots, only = {}) {
+  if (Date.now() - shown.plottedAt <= PLOTS_MS || !window.uPlot) return;
+  shown.plottedAt = Date.now();
+  const series = await fetched("activity", { ...only, minutes: range.querySelector("select").value });
+  if (shown.number === number) views.plots(series, window.uPlot, plots);
+}
+
 async function tables(parameters, number) {
   title("Tables");
   const state = { offset: Number(parameters.offset) || 0, search: parameters.search || "", order: parameters.order || "recent" };
@@ -53,9 +71,7 @@ async function tables(parameters, number) {
   const search = make("input", { type: "search", "aria-label": "Search tables by name", placeholder: "Search tables", value: state.search });
   const order = make("select", { "aria-label": "Order" }, make("option", { value: "recent" }, "last outcome first"), make("option", { value: "name" }, "by name"));
   order.value = state.order;
-  const range = make("select", { "aria-label": "Time of the plots" }, [["15", "15 minutes"], ["60", "hour"], ["360", "6 hours"]].map(([value, text]) => make("option", { value }, text)));
-  range.value = "60";
-  range.addEventListener("change", redraw);
+  const range = plotRange();
   const back = make("button", { type: "button" }, "Previous"), next = make("button", { type: "button" }, "Next");
   const go = (offset) => { location.hash = address("tables", { offset: offset || "", search: search.value, order: order.value === "recent" ? "" : order.value }); };
   search.addEventListener("change", () => go(0));
@@ -63,7 +79,7 @@ async function tables(parameters, number) {
   back.addEventListener("click", () => go(Math.max(0, state.offset - PAGE)));
   next.addEventListener("click", () => go(state.offset + PAGE));
   main.replaceChildren(make("h1", {}, "Tables"), figures, make("div", { class: "tools" }, search, order, back, next), list,
-    make("div", { class: "tools" }, make("label", {}, "Plots of the last ", range)), plots);
+    range, plots);
 
   let seen = "";
   const refresh = async (changed) => {
@@ -77,11 +93,7 @@ async function tables(parameters, number) {
     seen = text;
     back.disabled = state.offset === 0;
     next.disabled = state.offset + PAGE >= page.total;
-    if (Date.now() - shown.plottedAt > PLOTS_MS && window.uPlot) {
-      shown.plottedAt = Date.now();
-      const series = await fetched("activity", { minutes: range.value });
-      if (shown.number === number) views.plots(series, window.uPlot, plots);
-    }
+    await plot(number, range, plots);
     if (page.tables.some((row) => row.loading)) later(new Set());
   };
   return { refresh, uri: null, follows: true };
@@ -91,6 +103,7 @@ async function table(parameters, number) {
   const uri = parameters.uri || "", branch = parameters.branch || "";
   title(uri);
   const head = make("div"), history = make("div"), sizes = make("div"), columns = make("div"), refs = make("div"), readers = make("div"), kept = make("div");
+  const range = plotRange(), plots = make("div", { class: "plots" });
   const add = make("button", { type: "button" }, "Size of old versions");
   add.addEventListener("click", async () => {
     add.disabled = true;
@@ -117,7 +130,7 @@ async function table(parameters, number) {
     location.hash = address("table", { uri, branch, ...Object.fromEntries(new FormData(narrow)) });
   });
   const parts = [lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), narrow, history, make("div", { class: "tools" }, newest, older),
-    make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers,
+    range, plots, make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers,
     make("h2", {}, "Old versions"), make("div", { class: "tools" }, add), kept, make("h2", {}, "Schema"), columns];
   main.replaceChildren(make("h1", {}, uri), busy("reading…"));
   const last = parameters.last;
@@ -145,9 +158,10 @@ async function table(parameters, number) {
   const refresh = async () => {
     const current = await fetched("table", { uri });
     if (shown.number !== number) return;
+    if (head.isConnected) await plot(number, range, plots, { uri });
     const text = JSON.stringify(current);
     // What has the focus stays if nothing has changed.
-    if (text === seen) return;
+    if (text === seen || shown.number !== number) return;
     const shownBranch = current.branches.find((each) => each.name === branch);
     const newestOf = branch ? (shownBranch ? shownBranch.version : null) : current.version;
     const from = last === undefined ? newestOf : last;
@@ -173,6 +187,7 @@ async function table(parameters, number) {
       known = current.version;
     }
     seen = text;
+    await plot(number, range, plots, { uri });
   };
   return { refresh, uri, follows: true };
 }
@@ -222,15 +237,22 @@ async function proposal(parameters, number) {
 
 async function letters(_, number) {
   title("Dead letters");
-  const body = make("div", {}, busy("reading…"));
-  main.replaceChildren(make("h1", {}, "Dead letters"), make("p", { class: "faint" }, "Proposals that were refused: they changed nothing, and their rows are in no table."), body);
-  let known;
+  const body = make("div", {}, busy("reading…")), mark = make("button", { type: "button", hidden: true }, "Mark all as seen");
+  main.replaceChildren(make("h1", {}, "Dead letters"), make("p", { class: "faint" }, "Proposals that were refused: they changed nothing, and their rows are in no table."),
+    make("div", { class: "tools" }, mark), body);
+  let known, page;
+  const draw = () => {
+    const seen = localStorage.getItem(SEEN) || "";
+    body.replaceChildren(views.letters(page, seen));
+    mark.hidden = !page.letters.some((letter) => letter.time > seen);
+  };
+  mark.addEventListener("click", () => { localStorage.setItem(SEEN, page.letters[0].time); draw(); });
   const refresh = async (_changed, overview) => {
     const counted = overview ? overview.dead_letters : null;
     if (counted === known) return;
     known = counted;
-    const page = await fetched("dead-letters");
-    if (shown.number === number) body.replaceChildren(views.letters(page));
+    page = await fetched("dead-letters");
+    if (shown.number === number) draw();
   };
   return { refresh, uri: null };
 }

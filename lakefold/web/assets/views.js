@@ -167,7 +167,7 @@ export function tableList(page, fresh) {
   ], page.tables, (row) => (fresh.has(row.table) ? "new" : ""));
 }
 
-/** Draws the plots, as wide as the element has room for them. `uPlot` is the charting library. */
+/** Draws the plots of a table or of all, as wide as the element has room for them. `uPlot` is the charting library. */
 export function plots(series, uPlot, element) {
   const ink = getComputedStyle(document.documentElement);
   const colour = (name) => ink.getPropertyValue(name).trim();
@@ -186,13 +186,16 @@ export function plots(series, uPlot, element) {
     };
     return new uPlot(options, [series.time, ...lines.map(([, values]) => values)], root);
   };
-  const drawn = [
+  const drawn = (series.answered ? [
+    ["outcomes per second", [["committed or duplicate", series.answered, "--good"], ["rejected or invalid", series.refused, "--bad"]], rate],
+    ["rows per second", [["rows", series.rows, "--link"]], (value) => format.short(value)],
+  ] : [
     ["outcomes per second", [["committed", series.committed, "--good"], ["duplicate", series.duplicate, "--warn"],
       ["rejected or invalid", series.rejected.map((value, index) => value + series.invalid[index]), "--bad"]], rate],
     ["rows per second", [["rows", series.rows, "--link"]], (value) => format.short(value)],
     ["commit latency in seconds (samples)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
     ["entries without an outcome (lag)", [["lag", series.lag, "--link"]], (value) => format.short(value)],
-  ].map(([title, lines, unit]) => {
+  ]).map(([title, lines, unit]) => {
     const root = make("figure", { class: "plot", role: "img", "aria-label": title }, make("figcaption", {}, title));
     return [root, lines, unit];
   });
@@ -474,13 +477,13 @@ function chips(ids) {
   return make("span", {}, shown, ids.length > 50 ? ` and ${count(ids.length - 50)} more` : "");
 }
 
-/** Returns the dead letters with what to do about each. */
-export function letters(page) {
+/** Returns the dead letters with what to do about each. Those up to the time `seen` are marked as seen. */
+export function letters(page, seen) {
   if (!page.letters.length) return make("p", {}, "No proposal was refused, as far as the topic of dead letters shows.");
   return make("div", {}, page.left_out ? make("p", { class: "faint" }, `${count(page.left_out)} older ones are not shown; lakefold redrive lists all.`) : null,
     make("p", {}, Object.entries(page.reasons).map(([reason, number]) => make("span", { class: "chip" }, `${shortened(reason, 80)} (${count(number)})`))),
     grid("refused proposals, the newest first", [
-      ["time", (letter) => time(format.millis(letter.time))],
+      ["time", (letter) => make("div", {}, time(format.millis(letter.time)), letter.time > seen ? make("span", { class: "chip" }, "new") : null)],
       ["table", (letter) => (letter.table ? link(parts(letter.table), "table", { uri: letter.table }) : "–"), "medium"],
       ["proposal", (letter) => link(letter.app_id ? `${letter.app_id}:${letter.batch_id}` : letter.uuid || "not a proposal", "proposal", {
         uri: letter.table, branch: letter.branch, proposal: `${letter.position.topic}/${letter.position.partition}@${letter.position.offset}` })],
@@ -488,7 +491,7 @@ export function letters(page) {
       ["reason", (letter) => letter.reason, "wide"],
       ["what to do", (letter) => make("div", {}, letter.hint || letter.obstacle || "correct the cause, then send it again:",
         letter.command ? make("div", {}, make("code", {}, words(letter.command))) : null), "wide"],
-    ], page.letters));
+    ], page.letters, (letter) => (letter.time > seen ? "" : "faint")));
 }
 
 /** Returns who folds a partition: the member of the group that has it, or the committer that took it over last. */
