@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,12 +34,16 @@ def command(settings: Settings, root: str, *, as_json: bool) -> None:
     version is read, and no data file. The bytes are those of the data files of this version.
     """
     from lakefold.setup.tables import all_tables, without_branches
-    from lakefold_table.uri import canonical
+    from lakefold_table.errors import NotATableError
+    from lakefold_table.uri import canonical, local_path
 
     def warn(where: str) -> None:
         print_line(f"not all folders below {where} were searched: name one of them", err=True)
 
-    tables = without_branches({*all_tables((canonical(root),), settings.storage_options, warn)})
+    uri = canonical(root)
+    if uri.startswith("file:") and not Path(local_path(uri)).is_dir():
+        raise NotATableError("there is no folder here", where=root, hint="is the path right?")
+    tables = without_branches({*all_tables((uri,), settings.storage_options, warn)})
     rows = (_document(table, settings) for table in tables)
     if as_json:
         for row in rows:

@@ -183,6 +183,17 @@ def test_all_batches_of_a_chain_are_undone_together(made: Tables) -> None:
 
 
 @EACH_KIND
+def test_a_version_that_changed_only_columns_names_what_changes_them_back(made: Tables) -> None:
+    evolved = made.evolve()
+    with pytest.raises(
+        PreconditionError, match="changed columns and no row: id, word became id, word, more"
+    ) as raised:
+        made.revert(version=evolved)
+    assert "lakefold alter" in raised.value.hint
+    assert made.version == evolved
+
+
+@EACH_KIND
 def test_a_revert_is_undone_by_its_version(made: Tables) -> None:
     made.upsert(words(3, 20, word="one"), Key("loader", 7))
     before = made.rows()

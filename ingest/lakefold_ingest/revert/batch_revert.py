@@ -139,6 +139,9 @@ class RevertBatches:
         self.plan = plan_revert(
             history, named, self.log, keys=request.keys, with_dependents=request.with_dependents
         )
+        if self.plan.changes_nothing:
+            for each in named:
+                _check_changes_rows(source, each.version)
         return history, self.plan
 
     def check(self, plan: RevertPlan, where: str) -> None:
@@ -153,6 +156,19 @@ class RevertBatches:
                 "name the columns that identify a row (--keys, keys=), or undo what was built on them as well"
             )
             raise PreconditionError(message, where=where, hint=hint)
+
+
+def _check_changes_rows(source: Source, version: int) -> None:
+    """Raises `PreconditionError` for a version that changed columns and no row, e.g. a rename."""
+    before, after = (
+        None if each is None else source.format.schema(each)
+        for each in (source.summary(number, whole=True) for number in (version - 1, version))
+    )
+    if before is not None and after is not None and before.names != after.names:
+        columns = f"{', '.join(before.names)} became {', '.join(after.names)}"
+        message = f"version {version} changed columns and no row: {columns}"
+        hint = "change them back: `lakefold alter`, `lakefold.alter`"
+        raise PreconditionError(message, where=source.uri, hint=hint)
 
 
 def _returned(history: RowHistory, plan: RevertPlan) -> ReturningRows:
