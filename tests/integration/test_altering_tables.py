@@ -390,7 +390,7 @@ def test_the_verbs(capsys: pytest.CaptureFixture[str], tmp_path: Path, table_for
     assert (row["rows"], row["error"]) == (2, None)
     # Lance's file of the column that was widened is still beside the one with the new values.
     assert row["bytes"] == size
-    assert cli.run(["ls", str(tmp_path / "lak")]) == 2
+    assert run(["ls", str(tmp_path / "lak")]) == 2
     assert "there is no folder here" in capsys.readouterr().err
     shown = printed(capsys, "ls", tmp_path / "lake").splitlines()
     assert shown[0].split()[:5] == ["table", "format", "version", "rows", "bytes"]
