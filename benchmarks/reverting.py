@@ -25,44 +25,60 @@ from lakefold_ingest.revert.plan import plan_revert
 from tests.reverting import SCHEMA, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 BATCH = 1_000
 VERSIONS = 1_000
 SIZES = (10_000, 1_000_000)
+SOAK_VERSIONS = 10_000
+SOAK_SIZES = (1_000_000, 10_000_000, 100_000_000)
+GROWTH = 10_000_000
+"""The most rows of an append."""
+AROUND = 50
+"""The versions after each compaction."""
 KINDS = ("lance", "delta-vectors")
 
 
-def measure(
-    root: Path, share: int = 1, *, versions: int = VERSIONS, sizes: Sequence[int] = SIZES
-) -> dict[str, float]:
-    """The figures of each format and size; `share` makes tables and histories smaller."""
+def measure(root: Path, share: int = 1, *, soak: bool = False) -> dict[str, float]:
+    """The figures of each format and size; `share` makes tables and histories smaller.
+
+    A format's sizes are those of one table, which grows, and is compacted twice at each of them.
+    """
+    versions, sizes = (SOAK_VERSIONS, SOAK_SIZES) if soak else (VERSIONS, SIZES)
     figures: dict[str, float] = {}
     for kind in KINDS:
+        path = root / kind
+        table, before = _written(path, kind, versions // share)
+        rows = 0
         for size in sizes:
-            path = root / f"{kind}-{size}"
-            table, before = _written(path, kind, size // share, versions // share)
-            name = f"{kind}, {size // share:,} rows"
+            _grow(table, rows, size // share)
+            rows = size // share
+            name = f"{kind}, {rows:,} rows"
             figures |= {f"{name}: {figure}": value for figure, value in _measured(table).items()}
-            later = versions // share - versions // share // 4
-            figures[f"{name}: s for the peer"] = _peer(path, kind, before, later)
-            shutil.rmtree(path)
+        figures[f"{kind}: s for the peer"] = _peer(path, kind, before, versions // share * 3 // 4)
+        shutil.rmtree(path)
     return figures
 
 
-def _written(path: Path, kind: str, size: int, versions: int) -> tuple[Tables, int]:
-    """A table with the batch after a quarter of its versions, compacted twice; and the version before it."""
+def _written(path: Path, kind: str, versions: int) -> tuple[Tables, int]:
+    """A table with the batch after a quarter of its versions; and the version before it."""
     table, before = Tables.made(kind, path), 0
-    table.append(_rows(0, size))
     for number in range(versions):
         if number == versions // 4:
             before = table.version
-            table.append(_rows(size, BATCH), Key("loader", 7))
-        table.append(_rows(2 * size + number, 1))
-        if number in {versions // 2, 3 * versions // 4}:
-            table.compact()
+            table.append(_rows(-BATCH, BATCH), Key("loader", 7))
+        table.append(_rows(-2 * BATCH - number, 1))
     return table, before
+
+
+def _grow(table: Tables, rows: int, size: int) -> None:
+    """Makes a table of `rows` rows one of `size`, and compacts all of it twice, with versions in between."""
+    for first in range(rows, size, GROWTH):
+        table.append(_rows(first, min(GROWTH, size - first)))
+    for _ in range(2):
+        table.compact()
+        for number in range(AROUND):
+            table.append(_rows(-3 * BATCH - number, 1))
 
 
 def _rows(first: int, count: int) -> pa.Table:
