@@ -115,6 +115,11 @@ GOALS: dict[str, dict[str, Goal]] = {
     },
     "memory": {"peak to what it may be": below(1)},
     "restart": {"seconds to the first commit": below(2), "peak to what it may be": below(1)},
+    "reverting": {
+        f"{kind}, {rows} rows: ms to find, plan and write": below(2000)
+        for kind in ("lance", "delta-vectors")
+        for rows in ("1,000,000", "10,000,000", "100,000,000")
+    },
     "s3": {
         "published: requests a version": below(3.05),
         "followed: listings": below(1),
