@@ -128,7 +128,8 @@ def alter(  # noqa: PLR0913 - its options
     types delta.enableTypeWidening = true. Features that a property or a type needs are added to its protocol.
     A Lance table's properties, the keys of its configuration, are changed by a call of their own.
 
-    If others change the table meanwhile, it is altered on their version. Nothing is sent if it is so already.
+    If others change the table meanwhile, it is altered on their version. Nothing is sent if types and
+    properties are so already; to add a column that exists is an error.
     With `app_id` and `batch_id` it is done once, however often the same call is made. With `dry_run` nothing
     is sent: the report (`kind` "planned") says what the committer would answer.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.rows.deletions import BITMAP, content_id, deletion_path, encode_deletions
+from lakefold_table.lance.rows.deletions import BITMAP, deletion_path, encode_deletions
 from lakefold_table.new_threads import new_threads
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def _changed(table: LanceRows, fragment: DataFragment, rows: Bitmap) -> DataFrag
     file = DeletionFile(
         file_type=BITMAP,
         read_version=table.version,
-        id=content_id(fragment.id, table.version, deleted),
+        # A file of its own: who removes it, as a dry run does, must not remove that of an equal Delete.
+        id=secrets.randbits(64),
         num_deleted_rows=len(deleted),
     )
     table.source.storage.put(deletion_path(fragment.id, file), [encode_deletions(deleted, BITMAP)])
