@@ -1,4 +1,7 @@
-"""Batches that are tried: what they would do is said, and nothing is sent, changed or left behind."""
+"""Batches that are tried: what they would do is said, and nothing is sent, changed or left behind.
+
+Promise: dry-runs-change-nothing (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
