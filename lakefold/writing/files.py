@@ -197,7 +197,9 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
         later = _later_names(path, set(() if table is None else table.names) - inferred.keys())
         inferred |= dict.fromkeys(later, pa.null())
     known = {
-        field.name: field for field in table or () if field.name in inferred and not is_unknown(field.type)
+        field.name: field.with_type(_with_more(field.type, inferred[field.name]))
+        for field in table or ()
+        if field.name in inferred and not is_unknown(field.type)
     }
     read = {name: _json_type(field.type, inferred[name], name) for name, field in known.items()}
     # Of a list whose type it finds out while it reads, Arrow loses the nulls at the beginning.
@@ -224,6 +226,23 @@ def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return schema, batches()
+
+
+def _with_more(kind: pa.DataType, inferred: pa.DataType) -> pa.DataType:
+    """Returns a table's type with the fields of structs that only the file has, which a cast would drop."""
+    types = pa.types
+    if types.is_struct(kind) and types.is_struct(inferred):
+        inner = {field.name: field.type for field in inferred}
+        fields = [field.with_type(_with_more(field.type, inner.get(field.name, pa.null()))) for field in kind]
+        names = {field.name for field in kind}
+        return pa.struct([*fields, *(field for field in inferred if field.name not in names)])
+    is_large, is_fixed = types.is_large_list(kind), types.is_fixed_size_list(kind)
+    if (types.is_list(kind) or is_large or is_fixed) and types.is_list(inferred):
+        item = kind.value_field.with_type(_with_more(kind.value_type, inferred.value_type))
+        if is_fixed:
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if is_large else pa.list_(item)
+    return kind
 
 
 def _json_type(kind: pa.DataType, inferred: pa.DataType, name: str) -> pa.DataType:

@@ -140,6 +140,22 @@ def _near(dataset: lance.LanceDataset, column: str, live: set[int]) -> Iterator[
             yield f"{rows[0]} is nearer to {number} than itself"
 
 
+def too_few(path: Path) -> Wrong:
+    """Which searches for the few best rows, of which pylance orders no more than were asked for, find fewer."""
+    dataset = lance.dataset(path)
+    faults: Wrong = {}
+    for column in VECTORS:
+        query = {"column": column, "q": vector(0), "k": NEAREST, "nprobes": 100}
+        count = dataset.to_table(columns=["n"], nearest=query).num_rows
+        if count != NEAREST:
+            faults[column] = f"{count} rows near 0"
+    words = {"columns": ["words"], "query": FRUITS[0]}
+    count = dataset.to_table(columns=["n"], full_text_query=words, limit=NEAREST).num_rows
+    if count != NEAREST:
+        faults["words"] = f"{count} rows with {FRUITS[0]}"
+    return faults
+
+
 def _compared(search: str, rows: Sequence[int], expected: set[int]) -> str | None:
     if len(rows) == len(expected) and expected == set(rows):
         return None

@@ -61,6 +61,22 @@ def test_a_column_more(stable: bool) -> None:  # noqa: FBT001 - a parameter of t
         assert fragment.inline_created_at_versions == (one_version(3, 2) if stable else b"")
 
 
+def test_columns_that_replace_all_columns_of_a_fragment_are_refused_without_values() -> None:
+    table = filled()
+    envelope = Envelope(table=URI)
+    envelope.lance.uuid, envelope.lance.read_version = "merge", table.state.version
+    of(envelope).schema.append(column("z", 2))
+    of(envelope).fragments.extend(table.state.fragments)
+    refused = table.result(envelope)
+    assert isinstance(refused, Invalid)
+    assert refused.message == (
+        "no column of the new schema has a file in fragments [0, 1], so their rows can't be read"
+    )
+    for fragment in of(envelope).fragments:
+        fragment.files.append(new_file([2], f"new-{fragment.id}"))
+    assert isinstance(table.result(envelope), Committed)
+
+
 def test_what_pylance_does_not_know_of_a_fragment_stays() -> None:
     """Its metadata: pylance's own proposals leave that out."""
     table = filled()

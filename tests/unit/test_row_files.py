@@ -50,6 +50,24 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "item", [pa.float32(), pa.date32(), pa.int64(), pa.dictionary(pa.int32(), pa.string())]
+)
+@pytest.mark.parametrize("wrap", [lambda kind: kind, pa.list_, lambda kind: pa.struct({"s": kind})])
+def test_fields_of_structs_that_the_table_lacks_are_kept(
+    item: pa.DataType, wrap: Callable[[pa.DataType], pa.DataType], tmp_path: Path
+) -> None:
+    """So that they are refused by name, or added: a cast would drop them without a word."""
+    table = pa.schema({"place": wrap(pa.struct({"a": pa.int64(), "b": item}))})
+    value: object = {"a": 1, "city": "Hamm", "height": 1.5}
+    value = [value] if wrap is pa.list_ else value if wrap(item) == item else {"s": value}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"place": value}) + "\n")
+    (row,) = file_rows([path], table).read_all().to_pylist()
+    kept = row["place"][0] if wrap is pa.list_ else row["place"].get("s", row["place"])
+    assert kept == {"a": 1, "b": None, "city": "Hamm", "height": 1.5}
+
+
 @pytest.mark.parametrize("ending", WRITERS)
 def test_each_format_is_read_with_the_types_of_the_table(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"rows{ending}"

@@ -3,6 +3,10 @@
 The transaction lists remapped indices with their new uuids and files. Of the other indices, those that refer
 to rows by stable ids cover the new fragments as they did the old fragments; those that refer to rows by
 address cover none of them.
+
+An index by stable ids still has the rows that were deleted from the old fragments. pylance leaves them out
+of the nearest rows only if the index covers a fragment that is gone or has deletions (Lance fact 10.12). So
+old fragments with deleted rows stay in its coverage, which changes nothing else.
 """
 
 from __future__ import annotations
@@ -56,10 +60,19 @@ def rewritten(
         )
         for group in groups
     ]
+    with_deletions = Bitmap(
+        fragment.id
+        for group in groups
+        for fragment in group.old_fragments
+        if fragment.HasField("deletion_file")
+    )
     after: list[IndexMetadata] = []
     for index in table.indices:
-        changed_index = _after_rewrite(
-            index, moves, by_uuid.get(index.uuid.uuid), stable=table.stable_row_ids
+        remap = by_uuid.get(index.uuid.uuid)
+        changed_index = (
+            _after_rewrite(index, moves, with_deletions, stable=table.stable_row_ids)
+            if remap is None
+            else _remapped(index, moves, remap)
         )
         if isinstance(changed_index, Invalid):
             return changed_index
@@ -96,11 +109,9 @@ def _remapped_fault(
 
 
 def _after_rewrite(
-    index: IndexMetadata, moves: Moves, rewrite: Transaction.Rewrite.RewrittenIndex | None, *, stable: bool
+    index: IndexMetadata, moves: Moves, with_deletions: Bitmap, *, stable: bool
 ) -> IndexMetadata | Invalid:
     covered = coverage(index)
-    if rewrite is not None:
-        return _remapped(index, covered, moves, rewrite)
     if covered is None or not stable:
         return index
     if is_address_based(index):
@@ -109,12 +120,13 @@ def _after_rewrite(
     translated = _translated(index.name, covered, moves)
     if isinstance(translated, Invalid):
         return translated
-    return index if translated == covered else covering(index, translated)
+    return index if translated == covered else covering(index, translated | (covered & with_deletions))
 
 
 def _remapped(
-    index: IndexMetadata, covered: Bitmap | None, moves: Moves, rewrite: Transaction.Rewrite.RewrittenIndex
+    index: IndexMetadata, moves: Moves, rewrite: Transaction.Rewrite.RewrittenIndex
 ) -> IndexMetadata | Invalid:
+    covered = coverage(index)
     if covered is None:
         return Invalid(
             f"index {index.name!r} doesn't state which fragments it covers, so it can't be remapped",

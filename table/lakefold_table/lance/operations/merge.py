@@ -26,6 +26,7 @@ from lakefold_table.lance.schemas.fragment_files import (
     files_with_fields,
     rows_fault,
     shared_file_fault,
+    unreadable_fault,
     with_known_sizes,
 )
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered, related
@@ -75,6 +76,9 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
         (before, with_known_sizes(before, files_with_fields(after.files, columns.roots)))
         for before, after in pairs
     ]
+    fault = unreadable_fault(before.id for before, files in listed if not files)
+    if fault is not None:
+        return fault
     return TableChange(
         proposal.transaction,
         added=new,

@@ -14,7 +14,7 @@ from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields
 from lakefold_table.lance.schemas.columns import some
-from lakefold_table.lance.schemas.fragment_files import files_with_fields, with_files
+from lakefold_table.lance.schemas.fragment_files import files_with_fields, unreadable_fault, with_files
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered
 
 if TYPE_CHECKING:
@@ -37,12 +37,9 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     kept_ids = {field.id for field in schema}
     dropped = {field.id for field in table.head.fields} - kept_ids
     replaced = _without_dropped(table, kept_ids) if dropped else {}
-    empty = [number for number, fragment in replaced.items() if not fragment.files]
-    if empty:
-        return Invalid(
-            f"no column of the new schema has a file in fragments {some(empty)}, so their rows can't be read",
-            "keep a column that these fragments have",
-        )
+    fault = unreadable_fault(number for number, fragment in replaced.items() if not fragment.files)
+    if fault is not None:
+        return fault
     head = Manifest()
     head.CopyFrom(table.head)
     del head.fields[:]

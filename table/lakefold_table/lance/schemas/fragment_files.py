@@ -60,6 +60,17 @@ def shared_file_fault(
     return None
 
 
+def unreadable_fault(fragments: Iterable[int]) -> Invalid | None:
+    """Returns a fault if fragments (by ids) would be left without a file, as no client reads their rows."""
+    empty = [*fragments]
+    if not empty:
+        return None
+    return Invalid(
+        f"no column of the new schema has a file in fragments {some(empty)}, so their rows can't be read",
+        "keep a column that these fragments have; or add another, fill it by an upsert, then drop this one",
+    )
+
+
 def new_files(before: DataFragment, after: DataFragment) -> list[DataFile]:
     """Returns the files in the new list of a fragment that are not in its current list."""
     current = {file_key(file) for file in before.files}
