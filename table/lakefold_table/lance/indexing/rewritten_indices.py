@@ -6,12 +6,12 @@ address cover none of them.
 
 An index by stable ids still has the rows that were deleted from the old fragments. pylance leaves them out
 of the nearest rows only if the index covers a fragment that is gone or has deletions (Lance fact 10.12). So
-old fragments with deleted rows stay in its coverage, which changes nothing else.
+old fragments with deleted rows stay in the coverage of indices that are asked for the best few rows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Invalid
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.table_view import TableView
 
+OF_BEST_ROWS: Final = frozenset({"VectorIndexDetails", "InvertedIndexDetails", ""})
+"""Types of indices that are asked for the best few rows; older releases of Lance stated none for vectors."""
 Moves = list[tuple[Bitmap, Bitmap]]
 
 
@@ -120,7 +122,10 @@ def _after_rewrite(
     translated = _translated(index.name, covered, moves)
     if isinstance(translated, Invalid):
         return translated
-    return index if translated == covered else covering(index, translated | (covered & with_deletions))
+    if translated == covered:
+        return index
+    gone = covered & with_deletions if type_of(index) in OF_BEST_ROWS else Bitmap()
+    return covering(index, translated | gone)
 
 
 def _remapped(
