@@ -15,6 +15,7 @@ from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_table.errors import InvalidError
+from tests.delta_merging import DeltaFolding
 from tests.merging import Folding
 
 if TYPE_CHECKING:
@@ -29,15 +30,20 @@ TIMES = {
     "us": (pa.time64("us"), 86_400_000_000),
     "ns": (pa.time64("ns"), 86_400_000_000_000),
 }
+DECIMAL = pa.decimal128(5, 2)
 DOORS = ("json", "csv", "events")
 
 
+def table_schema(kind: pa.DataType) -> pa.Schema:
+    return pa.schema({"id": pa.int64(), "v": kind})
+
+
 def folding(tmp_path: Path, kind: pa.DataType) -> Folding:
-    lance.write_dataset(pa.schema({"id": pa.int64(), "v": kind}).empty_table(), str(tmp_path / "t"))
+    lance.write_dataset(table_schema(kind).empty_table(), str(tmp_path / "t"))
     return Folding(tmp_path / "t")
 
 
-def put(table: Folding, door: str, text: str, tmp_path: Path) -> None:
+def put(table: Folding | DeltaFolding, door: str, text: str, tmp_path: Path) -> None:
     """Sends a row with this value, as a text of JSON or CSV, through a door."""
     schema = table.view().schema
     if door == "events":
@@ -92,6 +98,33 @@ def test_a_time_that_is_not_within_a_day_is_refused(tmp_path: Path, unit: str) -
             table.put(UpsertRows(rows, Merge(("id",))))
     put(table, "json", str(day - 1), tmp_path)
     assert lance.dataset(table.path).to_table()["v"].cast(integers).to_pylist() == [day - 1]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("format_", ["lance", "delta"])
+@pytest.mark.parametrize("kind", [DECIMAL, pa.list_(DECIMAL), pa.struct({"x": DECIMAL})], ids=str)
+def test_a_decimal_with_more_digits_than_its_column_is_refused(
+    tmp_path: Path, door: str, format_: str, kind: pa.DataType
+) -> None:
+    """Arrow's readers of JSON and CSV take it if it has a smaller scale than the column."""
+    if door == "csv" and kind != DECIMAL:
+        return
+    table: Folding | DeltaFolding = folding(tmp_path, kind)
+    if format_ == "delta":
+        table = DeltaFolding(tmp_path / "delta")
+        table.create(table_schema(kind), {})
+    form = {pa.list_(DECIMAL): "[null, {}]", pa.struct({"x": DECIMAL}): '{{"x": {}}}'}.get(kind, "{}")
+    for text in ("1000", "-12345", "1234567890123456789012345678901234.5"):
+        with pytest.raises(InvalidError, match=r"decimal"):
+            put(table, door, form.format(text), tmp_path)
+    unchecked = pa.Array.from_buffers(DECIMAL, 1, [None, pa.py_buffer((100_000).to_bytes(16, "little"))])
+    values = {pa.list_(DECIMAL): pa.ListArray.from_arrays([0, 1], unchecked)}.get(kind, unchecked)
+    if pa.types.is_struct(kind):
+        values = pa.StructArray.from_arrays([unchecked], ["x"])
+    with pytest.raises(InvalidError, match="a decimal has more digits than its column"):
+        table.put(UpsertRows(pa.table({"id": [1], "v": values}), Merge(("id",))))
+    put(table, door, form.format("999.99"), tmp_path)
+    assert "Decimal('999.99')" in repr(table.rows())
 
 
 @pytest.mark.parametrize("name", ["Time", "MicroTime", "NanoTime"])

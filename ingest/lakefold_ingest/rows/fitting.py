@@ -227,6 +227,14 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
+_UNCHECKED = (
+    (_is_text, "a text is not UTF-8", ": no Lance client could read the column"),
+    (types.is_time, "a time is not within a day", "; durations need a column of another type"),
+    (types.is_decimal, "a decimal has more digits than its column", ""),
+)
+"""Types whose values Arrow may not have checked, with what is then said of them and added to the hint."""
+
+
 def _is_binary(kind: pa.DataType) -> bool:
     flexible = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
     return bool(flexible or types.is_fixed_size_binary(kind))
@@ -244,13 +252,7 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:
         raise _misfit(field, error) from error
-    if _holds(converted.type, _is_text) and not (_is_valid(converted) or _is_valid(_copied(converted))):
-        # Arrow doesn't check it when it reads a file of Parquet, nor Spark when it casts bytes to a text.
-        hint = "correct or leave out such rows: no Lance client could read the column"
-        raise InvalidError("a text is not UTF-8", where=field.name, hint=hint)
-    if _holds(converted.type, types.is_time) and not (_is_valid(converted) or _is_valid(_copied(converted))):
-        hint = "correct or leave out such rows; durations need a column of another type"
-        raise InvalidError("a time is not within a day", where=field.name, hint=hint)
+    _check_values(converted, field.name)
     check_depth(converted, field)
     converted = as_in_log(limited(_aligned(converted), field, field.name), field)
     path = _null_at(converted, field, field.name)
@@ -284,8 +286,21 @@ def _holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
     return is_kind(kind) or any(_holds(kind.field(index).type, is_kind) for index in range(kind.num_fields))
 
 
+def _check_values(array: pa.Array, name: str) -> None:
+    """Raises `InvalidError` naming the column if it has values that its type can't have, at any depth.
+
+    Arrow doesn't check them when it reads a file of Parquet, nor all decimals when it reads JSON or CSV, nor
+    Spark when it casts bytes to a text.
+    """
+    reasons = [each for each in _UNCHECKED if _holds(array.type, each[0])]
+    if reasons and not (_is_valid(array) or _is_valid(_copied(array))):
+        _, messages, hints = zip(*reasons, strict=True)
+        hint = f"correct or leave out such rows{''.join(hints)}"
+        raise InvalidError(", or ".join(messages), where=name, hint=hint)
+
+
 def _is_valid(array: pa.Array) -> bool:
-    """Returns whether all texts are UTF-8 and all times within a day.
+    """Returns whether each value is one of its type.
 
     Those inside of lists are checked also beyond the slice that the array is.
     """
