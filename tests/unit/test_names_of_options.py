@@ -175,7 +175,10 @@ def sentences(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     others = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
+        if isinstance(node, ast.JoinedStr):
+            others |= {id(part) for part in node.values}
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
             yield node.value
 
 
@@ -190,5 +193,21 @@ def test_no_shared_text_names_an_option_as_one_surface_does() -> None:
         if not {*path.relative_to(root).parts} & {*OF_SPARK}
         for text in sentences(path)
         if " " in text and (of_spark & {*re.findall(r"\w+", text)} or re.search(r"lakefold\.[a-z_]+\(", text))
+    ]
+    assert wrong == []
+
+
+def test_no_shared_text_names_a_flag_alone() -> None:
+    """A flag is that of a command which is named as well, or the option is named as in Python, too."""
+    root = Path(__file__).parents[2]
+    programs = {"spark", "options"}
+    wrong = [
+        f"{path.relative_to(root)}: {text}"
+        for package in ("table", "ingest", "reader", "maintenance")
+        for path in (root / package).rglob("*.py")
+        if not {*path.relative_to(root).parts} & programs
+        for text in sentences(path)
+        if " " in text and re.search(r"(?<![\w-])--[a-z]", text)
+        if not re.search(r"lakefold [a-z]+|\baws |\w=", text)
     ]
     assert wrong == []

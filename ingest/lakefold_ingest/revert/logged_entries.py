@@ -10,7 +10,7 @@ from lakefold_log.codec.envelope import decode
 from lakefold_log.read.lookup import Lookup
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry
-from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.errors import InvalidError, LakefoldError, OptionName
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import Position
 from lakefold_table.roots import folder_and_name
@@ -75,5 +75,5 @@ class NoEntries:
     def entries(self, positions: Sequence[Position]) -> Mapping[int, Entry]:
         """See `LoggedEntries.entries`."""
         message = f"the log is needed to know which entry did what, and it can't be read: {self.reason}"
-        hint = "set the brokers (--bootstrap-servers), or name whole versions"
+        hint = ("set ", OptionName("bootstrap_servers"), ", or name whole versions")
         raise InvalidError(message, where=str(positions[0]), hint=hint)

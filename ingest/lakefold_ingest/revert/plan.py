@@ -437,7 +437,7 @@ class _Planner:
         kept = np.setdiff1d(removed[is_gone], self._kept.get(entries.version, NO_ADDRESSES))
         if kept.size and replaces:
             message = f"version {revert.version} left rows away that version {later.version} had replaced"
-            hint = f"undo version {revert.version} first: --version {revert.version}; or restore a version"
+            hint = f"undo version {revert.version} first, or restore a version"
             raise PreconditionError(message, where=self._history.source.uri, hint=hint)
         if kept.size:
             before = self._history.rows(kept, entries.version - 1, keys)
@@ -481,7 +481,7 @@ class _Planner:
                 f"version {undone.version} dropped the columns {', '.join(dropped)}, so the rows that it "
                 "removed would come back without them"
             )
-            hint = "restore the version before it, also but for some batches (--except)"
+            hint = "restore the version before it, also but for some batches"
             raise PreconditionError(message, where=self._history.source.uri, hint=hint)
 
     def _column_names(self, version: int) -> set[str]:

@@ -18,7 +18,7 @@ from lakefold_reader.format.snapshots import Cleaned
 from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.times import nearest_time
-from lakefold_table.errors import InvalidError, PreconditionError, VersionExpiredError
+from lakefold_table.errors import InvalidError, OptionName, PreconditionError, VersionExpiredError
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.versions.version_removals import VersionRemovals
 
@@ -71,7 +71,8 @@ def plan(
     known which files the branch needs.
     """
     if older_than < timedelta(0) or keep < 1:
-        raise InvalidError("an age can't be negative, and one version stays", hint="use --keep 1 or more")
+        hint = ("use ", OptionName("keep"), " 1 or more")
+        raise InvalidError("an age can't be negative, and one version stays", hint=hint)
     numbers = numbers_of(source)
     consumers = Consumers(source)
     begun = VersionRemovals(consumers.main).begun(consumers.branch)

@@ -83,7 +83,7 @@ def _changes(source: Source, version: int, row: Mapping[str, str]) -> bool:
         return any(_has(batch, wanted) for part in parts for batch in reader.read(part))
     except VersionExpiredError as error:
         message = f"what version {version} changed is not known, since the version before it is gone"
-        hint = "list the versions after it: --from"
+        hint = "list the versions after it only"
         raise VersionExpiredError(message, oldest=version, where=source.uri, hint=hint) from error
 
 
