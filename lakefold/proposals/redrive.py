@@ -13,6 +13,7 @@ from lakefold.console.output import pages, print_columns, print_json, print_line
 from lakefold.console.settings import BrokerOptions
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError
+from lakefold_table.packages import explained_imports
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class RedriveOptions(BrokerOptions, total=False):
     group: str
 
 
+@explained_imports()
 def redrive(
     table: str | os.PathLike[str] | None = None,
     *,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakefold.branching.functions import WAIT_S, ProposalOptions, settings_of
+from lakefold.console.settings import BrokerOptions
 from lakefold.proposals.explain import brokers_of
-from lakefold.proposals.explain_proposal import explain as explained
 from lakefold.reading.refs import refs_document
 from lakefold_reader.consumers.expire_versions import AGE, clean_up, plan
 from lakefold_reader.formats import in_its_format, on_branch, open_branch, open_source
@@ -17,6 +16,7 @@ from lakefold_reader.snapshot.snapshot import find_version
 from lakefold_reader.versions.branches import main_and_branch
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import micros_of, time_of
+from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_VERSIONS = 10_000
 """How many of a table's newest versions are searched for a proposal."""
+_WAIT_S = 60.0
+"""How many seconds each search in a topic may take if no other time is given."""
 
 
 def refs(
@@ -83,12 +85,13 @@ def history(  # noqa: PLR0913 - its filters
     return in_its_format(open_source(str(table), storage_options or {}), versions)
 
 
+@explained_imports()
 def explain(
     table: str | os.PathLike[str],
     proposal: str | int,
     *,
     branch: str | None = None,
-    **options: Unpack[ProposalOptions],
+    **options: Unpack[BrokerOptions],
 ) -> Explanation:
     """Returns what became of a proposal, and why: its outcome, its author, and what to do about it.
 
@@ -101,8 +104,11 @@ def explain(
     each for at most `timeout` seconds. Raises `InvalidError` if nothing is known of it, `RetryError` if a
     store or broker that may know it doesn't answer.
     """
-    settings = settings_of(options)
-    brokers = brokers_of(settings, options.get("timeout", WAIT_S))
+    from lakefold.proposals.explain_proposal import explain as explained
+    from lakefold.writing.options import function_settings
+
+    settings = function_settings(options, BrokerOptions.__annotations__)
+    brokers = brokers_of(settings, options.get("timeout", _WAIT_S))
     search = partial(explained, sought=sought_of(str(proposal)), brokers=brokers, versions=_MOST_VERSIONS)
     return on_branch(str(table), branch, settings.storage_options, search)
 

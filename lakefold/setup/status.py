@@ -16,6 +16,7 @@ from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings
 from lakefold.console.output import print_columns, print_json, print_line
 from lakefold.console.settings import BrokerOptions
 from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.packages import explained_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,6 +71,7 @@ class StatusOptions(BrokerOptions, total=False):
     http_port: int
 
 
+@explained_imports()
 def status(**options: Unpack[StatusOptions]) -> dict[str, Any]:
     """Returns the brokers, topics, lag and tables, and what is parked, as `lakefold status --json` prints it.
 

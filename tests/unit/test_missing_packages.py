@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
@@ -10,6 +11,8 @@ import lance
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+
+import lakefold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +64,17 @@ def printed(expression: str, folder: Path, missing: tuple[str, ...] = EXTRAS) ->
         "lakefold.apply_changes('t.lance', rows, keys='a', operation_column='op')",
         "lakefold.Writer('t.lance', app_id='x')",
         "lakefold.compact('t.lance')",
+        "lakefold.overwrite('t.lance', rows)",
+        "lakefold.create('n', rows.schema, format='delta')",
+        "lakefold.alter('t.lance', add={'b': 'int64'})",
+        "lakefold.tag('t.lance', 'x')",
+        "lakefold.branch('t.lance', 'x')",
+        "lakefold.restore('t.lance', version=1)",
+        "lakefold.promote('t.lance', 'x')",
+        "lakefold.revert('t.lance', ['x:1'])",
+        "lakefold.redrive()",
+        "lakefold.explain('t.lance', 'x:1')",
+        "lakefold.status()",
         "[*lakefold.tail('t.lance', follow=True, wake=lakefold.OutcomesTopic('localhost:1'))]",
     ],
 )
@@ -69,11 +83,22 @@ def test_what_needs_the_log_names_the_extra_that_has_its_client(call: str, tmp_p
     assert printed(call, tmp_path) == NO_KAFKA
 
 
+def test_each_function_is_called_here() -> None:
+    functions = {name for name in lakefold.__all__ if inspect.isfunction(getattr(lakefold, name))}
+    text = inspect.getsource(sys.modules[__name__])
+    assert {name for name in functions if f"lakefold.{name}(" not in text} == set()
+
+
 @pytest.mark.parametrize(
     ("call", "shown"),
     [
         ("lakefold.open('t.lance').count_rows()", "1"),
         ("len([*lakefold.tail('t.lance', start='earliest')])", "1"),
+        ("[row.version for row in lakefold.history('t.lance')]", "[1]"),
+        ("lakefold.refs('t.lance')['tags']", "[]"),
+        ("lakefold.consumers('t.lance')", "[]"),
+        ("lakefold.diff('t.lance', 1, 1).columns_added", "()"),
+        ("lakefold.cleanup('t.lance').versions", "0"),
         ("lakefold.open('t.lance').to_arrow()", NO_PYLANCE),
         ("lakefold.open('t.lance').count_rows(filter='a > 0')", NO_PYLANCE),
         ("[change.inserted() for change in lakefold.tail('t.lance', start='earliest')]", NO_PYLANCE),
