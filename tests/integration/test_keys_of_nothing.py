@@ -49,6 +49,11 @@ def options(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator
     close_clients()
 
 
+def brokers(options: lakefold.WriteOptions) -> dict[str, Any]:
+    """The options by which a function finds the log."""
+    return {name: value for name, value in options.items() if name != "format"}
+
+
 ONLY_UPDATES = [lakefold.MatchedUpdate()]
 DOORS: dict[str, Callable[..., lakefold.BatchReport]] = {
     "delete by a condition": lambda table, **key: lakefold.delete(table, where="n = 7", **key),
@@ -61,6 +66,9 @@ DOORS: dict[str, Callable[..., lakefold.BatchReport]] = {
         table, pa.table({"n": [7], "op": ["d"]}), keys="n", operation_column="op", **key
     ),
     "append without rows": lambda table, **key: lakefold.append(table, rows(), **key),
+    "replacement by a condition": lambda table, **key: lakefold.overwrite(
+        table, rows(), where="n = 7", **key
+    ),
 }
 
 
@@ -88,6 +96,19 @@ def test_a_batch_that_changed_nothing_is_folded_once_in_each_door(
         lakefold.append(table, rows(7), batch_id=1, **key)
         again = put(table, batch_id=0, **key)
         assert (again.kind, again.version) == ("duplicate", before + 1), door
+        assert numbers(table) == [(1, "a"), (7, "a")], door
+
+
+def test_so_it_is_on_a_branch(options: lakefold.WriteOptions, tmp_path: Path) -> None:
+    created(tmp_path / "t", "lance", options)
+    for number, (door, put) in enumerate(DOORS.items()):
+        branch = lakefold.branch(tmp_path / "t", f"b{number}", **brokers(options))
+        assert branch is not None
+        table = tmp_path / "t" / "tree" / f"b{number}"
+        key: dict[str, Any] = {"app_id": APP, **options}
+        assert put(table, batch_id=0, **key).kind == "committed", door
+        lakefold.append(table, rows(7), batch_id=1, **key)
+        assert put(table, batch_id=0, **key).kind == "duplicate", door
         assert numbers(table) == [(1, "a"), (7, "a")], door
 
 

@@ -100,6 +100,14 @@ DOORS: dict[str, tuple[Callable[..., lakefold.BatchReport], Callable[..., lakefo
             table, events(2, 9), keys="n", operation_column="op", **key
         ),
     ),
+    "replacement of all rows": (
+        lambda table, **key: lakefold.overwrite(table, rows(5), **key),
+        lambda table, **key: lakefold.overwrite(table, rows(6), **key),
+    ),
+    "replacement by another condition": (
+        lambda table, **key: lakefold.overwrite(table, rows(5), where="n = 5", **key),
+        lambda table, **key: lakefold.overwrite(table, rows(5), where="n > 4", **key),
+    ),
     "another operation": (
         lambda table, **key: lakefold.append(table, rows(5), **key),
         lambda table, **key: lakefold.upsert(table, rows(5), keys="n", **key),
@@ -130,6 +138,25 @@ def test_another_batch_under_a_used_key_raises_in_each_door(
         skipped = other(table, on_reused_key="skip", **key)
         assert (skipped.kind, skipped.is_doubtful) == ("duplicate", True), door
         assert content(table) == before, door
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_another_change_of_columns_under_a_used_key_raises(
+    options: lakefold.WriteOptions, kind: str, tmp_path: Path
+) -> None:
+    given: lakefold.WriteOptions = {**options, "format": kind}
+    lakefold.append(tmp_path / "t", rows(1), **given)
+    key: dict[str, Any] = {"app_id": "job", "batch_id": 0, **options}
+    version = lakefold.alter(tmp_path / "t", add={"x": "int64"}, **key).version
+    again = lakefold.alter(tmp_path / "t", add={"x": "int64"}, **key)
+    assert (again.kind, again.version) == ("duplicate", version)
+    for other in (
+        lambda: lakefold.alter(tmp_path / "t", add={"y": "int64"}, **key),
+        lambda: lakefold.append(tmp_path / "t", rows(2), **key),
+    ):
+        with pytest.raises(lakefold.ReusedKeyError, match="batch 0 of job was folded before"):
+            other()
+    assert lakefold.open(tmp_path / "t").version == version
 
 
 def test_a_verb_ends_with_the_code_of_a_refusal(options: lakefold.WriteOptions, tmp_path: Path) -> None:
