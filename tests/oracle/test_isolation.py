@@ -28,6 +28,7 @@ from lakefold_ingest.merge.clauses import (
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
+from lakefold_ingest.operations.overwrite import OverwriteRows
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_source import RowSource
@@ -135,6 +136,22 @@ def test_what_a_batch_has_read_is_judged_if_the_level_is_serializable(
     again = folding.build(READS[what]()[1], again=True)
     if again is not None:
         assert isinstance(folding.fold(again)[0], Committed)
+
+
+@pytest.mark.parametrize("other", [appended, lambda: increase(0)], ids=["added", "changed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replacement_has_read_the_rows_of_its_condition(
+    tmp_path: Path, kind: str, other: Callable[[], Operation]
+) -> None:
+    folding = started(tmp_path, kind)
+    new, where = RowSource(rows(("d", 1))), "v = 1 or v = 3"
+    first, second = (folding.build(each) for each in (other(), OverwriteRows(new, where, folding.settings())))
+    assert first is not None
+    assert isinstance(folding.fold(first)[0], Committed)
+    folding.refused(second)
+    again = folding.put(OverwriteRows(new, where, folding.settings()))
+    assert again is not None
+    assert [row["id"] for row in folding.rows()] == (["b", "d"] if other is appended else ["d"])
 
 
 @pytest.mark.parametrize("what", READS)
