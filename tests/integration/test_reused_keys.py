@@ -150,12 +150,10 @@ def test_another_change_of_columns_under_a_used_key_raises(
     version = lakefold.alter(tmp_path / "t", add={"x": "int64"}, **key).version
     again = lakefold.alter(tmp_path / "t", add={"x": "int64"}, **key)
     assert (again.kind, again.version) == ("duplicate", version)
-    for other in (
-        lambda: lakefold.alter(tmp_path / "t", add={"y": "int64"}, **key),
-        lambda: lakefold.append(tmp_path / "t", rows(2), **key),
-    ):
-        with pytest.raises(lakefold.ReusedKeyError, match="batch 0 of job was folded before"):
-            other()
+    with pytest.raises(lakefold.ReusedKeyError, match="batch 0 of job was folded before"):
+        lakefold.alter(tmp_path / "t", add={"y": "int64"}, **key)
+    with pytest.raises(lakefold.ReusedKeyError, match="batch 0 of job was folded before"):
+        lakefold.append(tmp_path / "t", rows(2), **key)
     assert lakefold.open(tmp_path / "t").version == version
 
 
