@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -124,13 +126,20 @@ def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
 
 
 def send_restore(settings: Settings, chosen: ChosenVersion, wait: float, message: str = "") -> Outcome:
-    """Sends the restore, built again on the newest version if it may be; returns its outcome."""
+    """Sends the restore, built again on the newest version if it may be; returns its outcome.
+
+    If it was refused, others who change rows let it go first (`read.turns`).
+    """
     from lakefold.branching.undone_versions import newest_before
     from lakefold.proposals.logged_proposal import send_and_wait
+    from lakefold_log.read.turns import TURN, WHOLE, Turn
 
-    attempt = 1
+    attempt, turn = 1, Turn(uuid4().bytes, frozenset(), frozenset({WHOLE}))
     while True:
-        outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait, message)
+        begun = monotonic()
+        envelope = restoring(chosen, newest_before(chosen, None))
+        turn = replace(turn, build_s=monotonic() - begun)
+        outcome = send_and_wait(settings, envelope, wait, message, ((TURN, turn.encode()),))
         may_pass = isinstance(outcome.result, Rejected) and outcome.result.conflict.retryable
         if not may_pass or attempt == ATTEMPTS or newest_id(chosen.source) != chosen.table_id:
             return outcome

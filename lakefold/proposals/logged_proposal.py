@@ -15,6 +15,7 @@ from lakefold_table.versions.table_address import TableAddress
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
+    from lakefold_log.read.consumer import Headers
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome
     from lakefold_table.position import Position
@@ -28,7 +29,9 @@ class LoggedProposal:
     outcome: Outcome | None
 
 
-def send(settings: Settings, envelope: Envelope, wait_s: float | None) -> LoggedProposal:
+def send(
+    settings: Settings, envelope: Envelope, wait_s: float | None, headers: Headers = ()
+) -> LoggedProposal:
     """Sends a proposal to the partition of its table, and waits up to `wait_s` seconds for its outcome.
 
     With None it returns as soon as the log has the proposal. Raises `RetryError` if the brokers don't answer,
@@ -41,7 +44,7 @@ def send(settings: Settings, envelope: Envelope, wait_s: float | None) -> Logged
             proposer.send_wait,
             envelope,
             partition,
-            headers=headers_from(os.environ),
+            headers=(*headers_from(os.environ), *headers),
             storage_options=settings.storage_options,
         )
         if wait_s is None:
@@ -51,10 +54,12 @@ def send(settings: Settings, envelope: Envelope, wait_s: float | None) -> Logged
             return LoggedProposal(position, waiter.wait(position, envelope, wait_s))
 
 
-def send_and_wait(settings: Settings, envelope: Envelope, wait_s: float, message: str = "") -> Outcome:
+def send_and_wait(
+    settings: Settings, envelope: Envelope, wait_s: float, message: str = "", headers: Headers = ()
+) -> Outcome:
     """Sends a proposal and returns its outcome. `message`: why it is sent. Raises as `send` does."""
     if message:
         envelope.author.message = message
-    outcome = send(settings, envelope, wait_s).outcome
+    outcome = send(settings, envelope, wait_s, headers).outcome
     assert outcome is not None  # noqa: S101 - it was awaited
     return outcome

@@ -9,13 +9,17 @@ import multiprocessing
 import os
 import random
 import signal
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold.branching import ref_proposals
+from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.revert.batch_revert import RevertBatches
 from lakefold_ingest.writing.log_client import LogClient, close_clients
 from tests.integration.own_log import PATIENCE_S
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier, Event
     from pathlib import Path
 
+    from lakefold.console.settings import BrokerOptions
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
 
 SPAWN = multiprocessing.get_context("spawn")
 WRITERS, KEYS, UPSERTS = 6, 8, 15
+OF_ANY_ROW = 3
+"""The most tries of a batch that may meet any row, beside two writers that have each begun a batch before."""
+SLOW_S = 1.5
+"""How many seconds a slow batch waits for another one that comes first. Less than the shortest turn."""
 ALL_OVERTAKE = WRITERS + 1
 """The most tries if each other writer overtakes a refused one, by an upsert that it had begun before."""
 
@@ -71,6 +80,53 @@ def test_writers_of_the_same_keys_take_turns(
     assert len(tries) == WRITERS * UPSERTS
     assert max(tries) <= ALL_OVERTAKE
     assert sorted(row["id"] for row in lakefold.open(table).to_arrow().to_pylist()) == list(range(KEYS))
+
+
+def upsert_until(table: Path, options: lakefold.WriteOptions, begin: Barrier, end: Event) -> None:
+    lakefold.upsert(table, rows([0]), keys="id", **options)
+    begin.wait(PATIENCE_S)
+    number = 1
+    while not end.is_set():
+        lakefold.upsert(table, rows([0, 1], number := number + 1), keys="id", **options)
+
+
+def test_what_may_meet_any_row_is_let_in_by_a_stream_of_upserts(
+    options: lakefold.WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each upsert replaces the table's only file, and is faster than what changes or restores other rows."""
+    table, tries = tmp_path / "t", list[object]()
+
+    def slowly(build: Callable[..., Any]) -> Callable[..., Any]:
+        def built(*given: Any) -> Any:  # noqa: ANN401 - any builder's
+            tries.append(build)
+            version, result, begun = lakefold.open(table).version, build(*given), time.monotonic()
+            while lakefold.open(table).version == version and time.monotonic() - begun < SLOW_S:
+                time.sleep(SLOW_S / 20)
+            return result
+
+        return built
+
+    given: lakefold.WriteOptions = {**options, "format": "delta"}
+    lakefold.append(table, rows(list(range(KEYS))), **given)
+    whole = lakefold.open(table).version
+    lakefold.delete(table, rows=rows([6, 7]), keys="id", app_id="app", batch_id=1, **options)
+    begin, end = SPAWN.Barrier(3), SPAWN.Event()
+    writers = [SPAWN.Process(target=upsert_until, args=(table, options, begin, end)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    broker = cast("BrokerOptions", options)
+    for owner, name in ((RevertBatches, "build"), (DeleteWhere, "build"), (ref_proposals, "restoring")):
+        monkeypatch.setattr(owner, name, slowly(getattr(owner, name)))
+    begin.wait(PATIENCE_S)
+    lakefold.revert(table, ["app:1"], **broker)
+    assert len(tries) <= OF_ANY_ROW
+    lakefold.restore(table, version=whole, **broker)
+    assert len(tries) <= 2 * OF_ANY_ROW
+    assert lakefold.delete(table, where="id > 5", **options).attempts <= OF_ANY_ROW
+    end.set()
+    for writer in writers:
+        writer.join(PATIENCE_S)
+        assert writer.exitcode == 0
 
 
 def be_killed_once_refused(table: Path, options: lakefold.WriteOptions, built: Event, go_on: Event) -> None:

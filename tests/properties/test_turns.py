@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_log.read.turns import MOST_HASHES, MOST_REFUSED, Turn, Turns, header_of, smallest
+from lakefold_log.read.turns import MOST_HASHES, MOST_REFUSED, WHOLE, Turn, Turns, header_of, smallest
 from lakefold_log.read.turns import TURN as HEADER
 from lakefold_table.entry import Committed, Conflict, Outcome, Rejected
 from lakefold_table.position import LogId, Position
@@ -143,6 +143,16 @@ def test_changes_of_other_keys_wait_only_for_what_may_meet_them() -> None:
     assert turns.wait_until(fresh, 0.0) is None
     turns.hear(outcome(branch="other"), Turn(name(3), frozenset({2})).encode(), 0.0)
     assert turns.wait_until(fresh, 0.0) is None
+
+
+def test_the_whole_table_meets_each_of_its_parts_and_no_key_alone() -> None:
+    whole, part = Turn(name(1), frozenset(), frozenset({WHOLE})), Turn(name(2), frozenset(), frozenset({7}))
+    keys = Turn(name(3), frozenset({1}))
+    assert whole.meets(part)
+    assert part.meets(whole)
+    assert whole.meets(whole)
+    assert not whole.meets(keys)
+    assert not keys.meets(whole)
 
 
 def test_memory_is_bounded() -> None:

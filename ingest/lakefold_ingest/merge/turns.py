@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.merge.key_numbers import key_numbers, key_types
-from lakefold_log.read.turns import Turn, smallest
+from lakefold_log.read.turns import WHOLE, Turn, smallest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,13 +21,23 @@ if TYPE_CHECKING:
 NO_ROWS: Final = pa.table({})
 
 
+class ChangesAnyRow:
+    """An `Operation` that changes rows of any key: if it is refused, all who change rows let it go first."""
+
+    __slots__ = ()
+
+    def turn(self, view: View, key: Key) -> Turn:
+        """See `ChangesKeys.turn`."""
+        return turn_of(view, key, frozenset())
+
+
 def turn_of(view: View, key: Key, changed: frozenset[int], rows: pa.Table = NO_ROWS) -> Turn:
     """Returns the turn of a batch that changes these keys (`keys_of`). `rows`: its columns as far as known.
 
-    Its parts are the partitions of the table that the rows are in; all of the table if it has none.
+    Its parts are the partitions of the table that the rows are in; all of the table if that is not known.
     """
     partitions = view.partition_columns()
-    parts = np.zeros(0 if partitions else 1, np.uint64)
+    parts = np.full(1, WHOLE, np.uint64)
     if partitions and set(partitions).issubset(rows.column_names):
         parts = _hashes(rows.select(partitions), partitions, view.schema)
     batch = sha256(key.uuid(view.uri).encode()).digest()[:16]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import FORMATS, seen_source
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.writing.evolution import ATTEMPTS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class AlterTable:
+class AlterTable(ChangesAnyRow):
     """An `Operation` that alters a table that exists."""
 
     alteration: Alteration

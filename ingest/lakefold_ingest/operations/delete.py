@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
 from lakefold_ingest.merge.formats import merge_format
-from lakefold_ingest.merge.turns import turn_of
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_table.errors import InvalidError, OptionName
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_log.read.turns import Turn
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteWhere:
+class DeleteWhere(ChangesAnyRow):
     """An `Operation` that deletes the rows for which `where` holds, which is SQL as the reader's filters.
 
     Rows that other writers add between the read version and this delete stay, unless the table's level is
@@ -47,10 +46,6 @@ class DeleteWhere:
         """See `SaysContent.said`: the condition."""
         del view, rows
         return f"delete {self.where}"
-
-    def turn(self, view: View, key: Key) -> Turn:
-        """See `ChangesKeys.turn`: it may change rows of any key."""
-        return turn_of(view, key, frozenset())
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the deletion files and returns the envelope; None if the predicate holds for no row.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import DEFAULT
 from lakefold_ingest.merge.formats import check_condition, merge_format
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.operations.append import ATTEMPTS
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_faults import BAD_ROWS
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
-class OverwriteRows:
+class OverwriteRows(ChangesAnyRow):
     """An `Operation` that replaces the rows for which `where` holds; None: all rows.
 
     The settings say whether the table gets the columns of the rows, and its format if it is created. Raises

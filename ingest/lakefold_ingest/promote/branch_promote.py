@@ -17,6 +17,7 @@ from lakefold_ingest.lance.data_files import write_fragments
 from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.lance.format import LanceMerging
 from lakefold_ingest.merge.lance.version_changes import set_row_ids
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.promote.promotion import PromotedBranch, Promotion, PromotionPlan
 from lakefold_ingest.revert.conflicts import PromoteConflictError
 from lakefold_ingest.revert.lance.proposal import changed_rows
@@ -40,7 +41,7 @@ PREDICATE: Final = "promoted"
 
 
 @dataclass(slots=True)
-class PromoteBranch:
+class PromoteBranch(ChangesAnyRow):
     """An `Operation` that puts what was written to a branch on the main branch. `plan`: the last one."""
 
     branch: PromotedBranch

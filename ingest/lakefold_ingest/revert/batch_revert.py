@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.formats import seen_source
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.revert.formats import row_history
 from lakefold_ingest.revert.named_entries import EntrySearch
@@ -94,7 +95,7 @@ class RevertRequest:
 
 
 @dataclass(slots=True)
-class RevertBatches:
+class RevertBatches(ChangesAnyRow):
     """An `Operation` that undoes batches. `plan`: the last that was made."""
 
     request: RevertRequest

@@ -33,6 +33,8 @@ TURN: Final = "lakefold-turn"
 """The header of a proposal's message, and of the outcome that refuses it."""
 MOST_HASHES: Final = 4096
 """How many hashes a header has: the smallest ones, so that of two large batches both have the same part."""
+WHOLE: Final = 0
+"""Among the parts of a turn: the whole table, which has all parts."""
 MOST_REFUSED: Final = 256
 """How many refused proposals are known at once; later ones have no turn."""
 _LEAST_S: Final = 2.0
@@ -50,8 +52,8 @@ class Turn:
     """What a proposal says of itself: hashes of 32 bits of its `keys`, and how many seconds it took to build.
 
     `batch`: 16 bytes that are the same whenever the batch is built again. `parts`: hashes of the parts of the
-    table for which it may be refused by changes of other keys, such as Delta's partitions. All that changes
-    them has them in its own `parts`.
+    table for which it may be refused by changes of other keys, such as Delta's partitions; `WHOLE` for all of
+    it. All that changes them has them in its own `parts`.
     """
 
     batch: bytes
@@ -79,7 +81,8 @@ class Turn:
 
     def meets(self, other: Turn) -> bool:
         """Returns whether both have a key or a part in common."""
-        return not (self.keys.isdisjoint(other.keys) and self.parts.isdisjoint(other.parts))
+        has_both = self.parts and other.parts and WHOLE in self.parts | other.parts
+        return bool(has_both) or not (self.keys.isdisjoint(other.keys) and self.parts.isdisjoint(other.parts))
 
     @property
     def patience_s(self) -> float:

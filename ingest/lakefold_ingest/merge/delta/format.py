@@ -20,6 +20,7 @@ from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
 from lakefold_ingest.merge.delta.version_changes import DeltaReadVersion
 from lakefold_ingest.merge.format import MergeFormat, Replacement
 from lakefold_ingest.merge.read_version import stored_schema
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.writing.written_before import WrittenBefore, check_target
 from lakefold_reader.delta.versions import read_state
 from lakefold_table.delta.actions.lines import line_of, lines_of, parse_actions
@@ -104,7 +105,7 @@ def _condition(where: str, columns: pa.Schema, schema: str, partitions: Sequence
 
 
 @dataclass(slots=True)
-class ReplaceDelta(WrittenBefore):
+class ReplaceDelta(ChangesAnyRow, WrittenBefore):
     """An `Operation` that replaces rows by files, which were written for the schema `schema_text`.
 
     `where`: a condition, empty for all rows. It conflicts with rows that are added meanwhile and may meet the

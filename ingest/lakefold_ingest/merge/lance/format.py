@@ -17,6 +17,7 @@ from lakefold_ingest.merge.format import MergeFormat, Replacement
 from lakefold_ingest.merge.lance.deletions import delete_rows
 from lakefold_ingest.merge.lance.version_changes import LanceReadVersion
 from lakefold_ingest.merge.read_version import offsets_by_number, stored_schema
+from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.rows.fitting import Fitting, has_blob_v2
 from lakefold_ingest.writing.written_before import WrittenBefore, changed_columns
 from lakefold_protos.lance.file_pb2 import Schema
@@ -102,7 +103,7 @@ def _with_columns_of(schema: pa.Schema, view: LanceView) -> LanceView:
 
 
 @dataclass(slots=True)
-class OverwriteWritten(WrittenBefore):
+class OverwriteWritten(ChangesAnyRow, WrittenBefore):
     """An `Operation` that replaces all rows by fragments, which were written for `columns`.
 
     `columns` are the table's fields after it. If they are to be the table's own, `keeps_schema` is true.
@@ -133,7 +134,7 @@ class OverwriteWritten(WrittenBefore):
 
 
 @dataclass(slots=True)
-class ReplaceWhere(WrittenBefore):
+class ReplaceWhere(ChangesAnyRow, WrittenBefore):
     """An `Operation` that removes the rows for which `where` holds, and adds fragments.
 
     The fragments were written for `columns`. Rows that other writers add between the read version and this
