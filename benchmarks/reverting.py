@@ -32,6 +32,7 @@ VERSIONS = 1_000
 SIZES = (10_000, 1_000_000)
 SOAK_VERSIONS = 10_000
 SOAK_SIZES = (1_000_000, 10_000_000, 100_000_000)
+UPSERTED, UPSERTS = 10_000, 300
 GROWTH = 10_000_000
 """The most rows of an append."""
 AROUND = 50
@@ -45,7 +46,7 @@ def measure(root: Path, share: int = 1, *, soak: bool = False) -> dict[str, floa
     A format's sizes are those of one table, which grows, and is compacted twice at each of them.
     """
     versions, sizes = (SOAK_VERSIONS, SOAK_SIZES) if soak else (VERSIONS, SIZES)
-    figures: dict[str, float] = {}
+    figures = _among_upserts(root / "delta", UPSERTS // share)
     for kind in KINDS:
         path = root / kind
         table, before = _written(path, kind, versions // share)
@@ -58,6 +59,19 @@ def measure(root: Path, share: int = 1, *, soak: bool = False) -> dict[str, floa
         figures[f"{kind}: s for the peer"] = _peer(path, kind, before, versions // share * 3 // 4)
         shutil.rmtree(path)
     return figures
+
+
+def _among_upserts(path: Path, upserts: int) -> dict[str, float]:
+    """The figures of a Delta table without deletion vectors, each upsert of which writes a file again."""
+    table = Tables.made("delta", path)
+    table.append(_rows(0, UPSERTED))
+    table.append(_rows(UPSERTED, BATCH), Key("loader", 7))
+    table.compact()
+    for number in range(upserts):
+        table.upsert(_rows(number % UPSERTED, 1).set_column(1, "word", pa.array([f"upsert {number}"])))
+    figures = _measured(table)
+    shutil.rmtree(path)
+    return {f"delta, {upserts:,} upserts since: {name}": value for name, value in figures.items()}
 
 
 def _written(path: Path, kind: str, versions: int) -> tuple[Tables, int]:

@@ -169,7 +169,9 @@ part has, and the number of its rows. Index and number are among the rows that w
 compaction read the file. A proposal with `affected_rows` that was built before the compaction is committed
 on the new files. Rows that others delete while the compaction runs are deleted from its new files; the
 committer then adds a fifth member to the part: the deletion vector that the file had before, or null.
-Without the tag both are conflicts."""
+Without the tag both are conflicts. A merge or a delete that writes the other rows of a file again says the
+same, for readers and reverts: its fifth member is the vector with which the rows that it left out would
+have been deleted. A tag of more than 16 KiB is left out."""
 
 
 BESIDE = """\

@@ -21,6 +21,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, R
 from lakefold_table.delta.deletion_vectors.serialisation import encode_rows
 from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_file, vector_path
 from lakefold_table.delta.record_counts import record_count, wide_statistics
+from lakefold_table.delta.rows.row_moves import with_copied_rows
 from lakefold_table.delta.rows.vectors import MOST_INLINE
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
 
@@ -99,8 +100,8 @@ def _with_vectors(
 
 def _copied(
     version: DeltaRows, target: ParquetTarget, files: Sequence[AddFile], deleted: Mapping[str, Bitmap]
-) -> list[AddFile]:
-    """Writes the rows of these files that are not deleted into new files."""
+) -> Sequence[AddFile]:
+    """Writes the rows of these files that are not deleted into new files, which say which rows they have."""
     kept = version.kept_columns
     into = target.with_hidden(pa.schema([column.field for column in kept])) if kept else target.fitted()
     written: list[AddFile] = []
@@ -111,7 +112,8 @@ def _copied(
     except BaseException as error:
         remove_unused(target, written, str(error))
         raise
-    return written
+    sources = [(file, version.physical_rows(file), deleted[file.path]) for file in files]
+    return with_copied_rows(written, sources)
 
 
 def _others(version: DeltaRows, file: AddFile, deleted: Bitmap) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from lakefold_ingest.merge.read_version import OFFSET_BITS, OFFSET_WIDTH
 from lakefold_ingest.revert.delta.proposal import revert_proposal
 from lakefold_ingest.revert.row_history import (
     LOST,
+    NO_ADDRESSES,
     UNKNOWN_ENTRY,
     Addresses,
     Mask,
@@ -46,6 +47,7 @@ from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.record_counts import record_count, statistics_of
 from lakefold_table.delta.rows.row_moves import moved_rows
 from lakefold_table.delta.sharing import replaces_content
+from lakefold_table.errors import DamagedError
 from lakefold_table.marks.record import decode_record
 from lakefold_table.values import value
 
@@ -73,21 +75,18 @@ _EQUAL: Final = re.compile(r"target\.(.+) = source\.\1")
 class _FileChanges:
     """The files that a commit added, removed, and left in the table with other deleted rows, by their paths.
 
-    `copies`: those of the added files that may have rows of the removed ones. `moves_only`: it says that it
-    changed no rows. `restores`: it restored a version, so its files say which rows they have of files that an
-    earlier commit removed.
+    `moves`: where rows of removed files are, as the added files say. `copies`: the added files that say
+    nothing and may have rows of removed ones; `copied`: of which. `moves_only`: the commit says that it
+    changed no rows.
     """
 
     added: Mapping[str, AddFile]
     removed: Mapping[str, RemoveFile]
     kept: Mapping[str, AddFile]
+    moves: Sequence[RowMove]
     copies: Sequence[AddFile]
+    copied: Sequence[str]
     moves_only: bool
-    restores: bool
-
-    def moves_to(self, file: AddFile) -> tuple[RowMove, ...]:
-        """Returns which rows of removed files an added file says to have."""
-        return () if self.restores else moved_rows(file, self.removed)
 
 
 class DeltaRowHistory(RowHistory):
@@ -208,11 +207,11 @@ class DeltaRowHistory(RowHistory):
 
         Of all rows of the files, so that each row has one copy, whichever rows are asked about.
         """
+        if not (changes.copies and changes.copied):
+            return NO_ADDRESSES, NO_ADDRESSES
         if version not in self._copies:
-            files = [file for file in changes.copies if not changes.moves_to(file)]
-            new = joined([self._all_rows(file) for file in files])
-            removed = changes.removed if new.size else ()
-            old = joined([self._all_rows(self._file(path, version - 1)) for path in removed])
+            new = joined([self._all_rows(file) for file in changes.copies])
+            old = joined([self._all_rows(self._file(path, version - 1)) for path in changes.copied])
             before = self.rows(old, version - 1)
             index = equal_rows(before, self.rows(new, version))
             numbers = row_numbers([before], old.size)
@@ -225,15 +224,16 @@ class DeltaRowHistory(RowHistory):
         """Returns where rows are in new files that say which rows they have; `LOST` for the others."""
         moved = np.full(addresses.size, LOST)
         parts = {number: (positions, part) for number, positions, part in by_number(addresses)}
-        for file in changes.added.values():
-            for move in changes.moves_to(file):
-                positions, part = parts.get(self._number(move.source), (NO_POSITIONS, slice(0, 0)))
-                dead = bitmap_of(self._vector(move.vector, move.source).astype(np.uint32))
-                index = live_ranks(positions, dead)
-                inside = (index >= move.first) & (index < move.first + move.count)
-                inside &= ~np.isin(positions, numbers_of(dead))
-                targets = addresses_in(self._number(file.path), (index - move.first + move.start)[inside])
-                moved[part][inside] = targets
+        for move in changes.moves:
+            positions, part = parts.get(self._number(move.source), (NO_POSITIONS, slice(0, 0)))
+            if not positions.size:
+                continue
+            dead = bitmap_of(self._vector(move.vector, move.source).astype(np.uint32))
+            index = live_ranks(positions, dead)
+            inside = (index >= move.first) & (index < move.first + move.count)
+            inside &= ~np.isin(positions, numbers_of(dead))
+            targets = addresses_in(self._number(move.target), (index - move.first + move.start)[inside])
+            moved[part][inside] = targets
         return moved
 
     def replacements(self, after: int) -> Sequence[ReplacedContent]:
@@ -332,8 +332,11 @@ class DeltaRowHistory(RowHistory):
         rows = content_of(summary).info.rows_copied
         if record is not None and len(record.committed) == 1 and rows:
             copies = _first_files(copies, rows)
-        restores = summary.restored is not None
-        return _FileChanges(added, removed if added or removed else {}, kept, copies, moves_only, restores)
+        moves = () if summary.restored is not None else _moves(added.values(), removed)
+        tagged = {path for move in moves for path in (move.source, move.target)}
+        copies = tuple(file for file in copies if file.path not in tagged)
+        copied = tuple(path for path in removed if path not in tagged)
+        return _FileChanges(added, removed, kept, moves, copies, copied, moves_only)
 
     def _snapshot(self, version: int) -> DeltaSnapshot:
         return read_state(self.source, version)[1]
@@ -366,6 +369,18 @@ class DeltaRowHistory(RowHistory):
         if name not in self._vectors:
             self._vectors[name] = deleted_rows(self.source, vector, path)
         return self._vectors[name]
+
+
+def _moves(added: Iterable[AddFile], removed: Mapping[str, RemoveFile]) -> tuple[RowMove, ...]:
+    """Returns where rows of removed files are, as far as tags of the added ones say it."""
+    moves: list[RowMove] = []
+    for file in added:
+        try:
+            moves += moved_rows(file, removed)
+        except DamagedError:
+            # A tag of an earlier commit, or another client's.
+            continue
+    return tuple(moves)
 
 
 def _first_files(files: Sequence[AddFile], rows: int) -> tuple[AddFile, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.delta.data_files import live_rows
+from lakefold_reader.delta.data_files import live_rows, portable
 from lakefold_reader.delta.effect import CommitEffect, effect_of, last_offset, offsets_of
 from lakefold_reader.delta.feed.unchanged_rows import rewrites
 from lakefold_reader.delta.versions import content_of, read_state
@@ -15,6 +15,7 @@ from lakefold_reader.versions.late_versions import expired_late, is_late
 from lakefold_reader.versions.ranges import expired
 from lakefold_reader.versions.times import limited
 from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.rows.row_moves import rows_left_out
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.data_files import StoredRows
     from lakefold_reader.delta.feed.unchanged_rows import Rewrite
     from lakefold_reader.format.source import Source
-    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
     from lakefold_table.format import VersionSummary
 
 ROW_BYTES: Final = 16
@@ -101,9 +102,16 @@ def parts_of(source: Source, summary: VersionSummary, effect: CommitEffect) -> I
     record = decode_record(summary.properties, source.uri) if summary.own else None
     last = last_offset(record)
     version, time_us = summary.version, summary.time_us
-    removed = [live_rows(_described(source, version, file), record_count(file)) for file in effect.removed]
+    by_path = {file.path: file for file in effect.removed}
+    copies, left_out = rows_left_out(() if effect.replaces else effect.added, by_path)
+    removed = [
+        _gone(_described(source, version, file), record_count(file), left_out.get(file.path))
+        for file in effect.removed
+    ]
     new = [live_rows(file, record_count(file)) for file in effect.added]
-    of_rewrites = {} if effect.replaces else rewrites(removed, new)
+    of_rewrites = (
+        {} if effect.replaces else rewrites(removed, (rows for rows in new if rows.path not in copies))
+    )
     for rows in removed:
         yield FilePart(version, time_us, ChangeType.DELETE, last, rows, rewrite=of_rewrites.get(rows.path))
     for deleted in effect.deleted:
@@ -114,7 +122,9 @@ def parts_of(source: Source, summary: VersionSummary, effect: CommitEffect) -> I
     for restored in effect.restored:
         yield FilePart(version, time_us, ChangeType.INSERT, last, restored)
     for rows, offset in zip(new, offsets_of(effect.added, record), strict=True):
-        yield FilePart(version, time_us, ChangeType.INSERT, offset, rows, rewrite=of_rewrites.get(rows.path))
+        if rows.path not in copies:
+            rewrite = of_rewrites.get(rows.path)
+            yield FilePart(version, time_us, ChangeType.INSERT, offset, rows, rewrite=rewrite)
 
 
 def content_parts(source: Source, version: int) -> Iterator[FilePart]:
@@ -123,6 +133,15 @@ def content_parts(source: Source, version: int) -> Iterator[FilePart]:
     for file in sorted(snapshot.files.values(), key=lambda each: each.path):
         rows = live_rows(file, record_count(file))
         yield FilePart(version, limited(state.time_us), ChangeType.INSERT, None, rows)
+
+
+def _gone(file: AddFile | RemoveFile, count: int | None, left_out: DeletionVector | None) -> StoredRows:
+    """Returns the rows of a removed file that are gone. `left_out`: no new file has these, all others one."""
+    rows = live_rows(file, count)
+    if left_out is None:
+        return rows
+    before = 0 if rows.without is None else rows.without.cardinality
+    return replace(rows, within=portable(left_out), rows=left_out.cardinality - before)
 
 
 def _described(source: Source, version: int, file: RemoveFile) -> AddFile | RemoveFile:
