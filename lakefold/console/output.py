@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SEPARATOR: Final = "  "
-_PAGE: Final = 50
+PAGE: Final = 50
 MOST_RANGES: Final = 32
 """So many ranges of batch ids are shown, the highest."""
 NARROWEST: Final = 9
@@ -91,23 +91,29 @@ def ranges_text(ranges: Sequence[Sequence[int]]) -> str:
     return shown if others <= 0 else f"{others:,} others, {shown}"
 
 
-def pages(rows: Iterable[T]) -> Iterator[list[T]]:
+def pages(rows: Iterable[T], size: int = PAGE) -> Iterator[list[T]]:
     """Yields the rows some at a time: column widths are computed for a page, so a long list begins soon."""
     rest = iter(rows)
-    while page := list(islice(rest, _PAGE)):
+    while page := list(islice(rest, size)):
         yield page
 
 
 def print_columns(
-    header: Sequence[str], rows: Sequence[Sequence[object]], *, shorten: Collection[str] = ()
-) -> None:
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    shorten: Collection[str] = (),
+    before: Sequence[int] = (),
+) -> list[int]:
     """Prints rows below a header, each column as wide as its widest cell; numbers are aligned to the right.
 
     If a terminal is too narrow, cells of the columns in `shorten` lose their middle until the rows fit. In a
-    pipe or a file nothing is shortened, because a program needs complete names.
+    pipe or a file nothing is shortened, because a program needs complete names. Returns the widths. `before`:
+    those of rows that were printed before, below whose header these come.
     """
     texts = [[_cell(cell) for cell in row] for row in rows]
-    widths = [max(len(line[column]) for line in [list(header), *texts]) for column in range(len(header))]
+    least = before or [0] * len(header)
+    widths = [max(width, *(len(line[at]) for line in [header, *texts])) for at, width in enumerate(least)]
     if sys.stdout.isatty():
         _narrow(header, widths, shorten, get_terminal_size().columns)
         texts = [
@@ -116,12 +122,13 @@ def print_columns(
     to_the_right = [
         all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))
     ]
-    for line in [list(header), *texts]:
+    for line in texts if before else [header, *texts]:
         cells = (
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(line, widths, to_the_right, strict=True)
         )
         click.echo(SEPARATOR.join(cells).rstrip())
+    return widths
 
 
 def _narrow(header: Sequence[str], widths: list[int], shorten: Collection[str], room: int) -> None:

@@ -15,7 +15,7 @@ from lakefold.console.options import (
     settings_options,
     verb,
 )
-from lakefold.console.output import operations_text, pages, print_columns, print_json, print_table
+from lakefold.console.output import PAGE, operations_text, pages, print_columns, print_json, print_table
 from lakefold_table.author import text_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def command(  # noqa: PLR0913 - its options
     that ran with --accept-new-log.
 
     If several of --app, --operation, --since and --row are given, all of them hold. For --row the changed
-    rows of each version are read; give --since or --from with it if TABLE has many versions.
+    rows of each version are read, and a version is printed as soon as it is found; --since or --from end the
+    search sooner.
     """
     check_one_of(point, to=last, tag=tag)
     from lakefold_reader.as_json import plain_history
@@ -147,18 +148,21 @@ def command(  # noqa: PLR0913 - its options
             print_json(plain_history(row))
         return
     print_table(source.uri, source.format.name)
-    print_versions(rows)
+    print_versions(rows, 1 if chosen.row else PAGE)
 
 
-def print_versions(rows: Iterable[HistoryRow]) -> None:
-    """Prints a line for each version, page by page."""
-    for page in pages(rows):
+def print_versions(rows: Iterable[HistoryRow], at_once: int = PAGE) -> None:
+    """Prints a line for each version, so many at once."""
+    last, widths = list[int](), list[int]()
+    for page in pages(rows, at_once):
         cells = [_cells(row) for row in page]
         kept = [
             at for at, name in enumerate(HEADER) if name not in _OPTIONAL or any(row[at] for row in cells)
         ]
         shown = [[row[at] for at in kept] for row in cells]
-        print_columns([HEADER[at] for at in kept], shown, shorten=SHORTENED)
+        before = widths if at_once == 1 and kept == last else ()
+        widths = print_columns([HEADER[at] for at in kept], shown, shorten=SHORTENED, before=before)
+        last = kept
 
 
 def _cells(row: HistoryRow) -> tuple[object, ...]:

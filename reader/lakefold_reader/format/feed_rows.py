@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from lakefold_reader.format.changes import MisfitError
@@ -118,3 +120,9 @@ def warn_of_misfits(table: str, version: int, change_type: str, skipped: Mapping
             column=column,
             values=values,
         )
+
+
+def has_values(batch: pa.RecordBatch, values: Mapping[str, pa.Scalar]) -> bool:
+    """Returns whether a row of a batch has these values of columns."""
+    matches = [pc.equal(batch.column(name), value) for name, value in values.items()]
+    return bool(pc.any(reduce(pc.and_, matches)).as_py())

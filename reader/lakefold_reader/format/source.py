@@ -216,6 +216,9 @@ class PartReader(Protocol):
     def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
         """Returns the rows of a part, batch by batch, in the schema of `FeedFormat.feed_schema`."""
 
+    def has_row(self, part: ChangePart, values: Mapping[str, pa.Scalar]) -> bool:
+        """Returns whether a row of a part has these values of columns. Raises as `read`."""
+
 
 @dataclass(frozen=True, slots=True)
 class FeedEnd:
@@ -269,6 +272,14 @@ class FeedFormat(Protocol):
         self, source: Source, summaries: Sequence[VersionSummary], end: FeedEnd, rewritten: Rewritten
     ) -> Iterator[ChangePart]:
         """Returns what these consecutive versions did. Their summaries were read before."""
+
+    def plan_row(
+        self, source: Source, summary: VersionSummary, end: FeedEnd, values: Mapping[str, pa.Scalar]
+    ) -> Iterator[ChangePart]:
+        """Returns what a version did to rows with these values of columns, and maybe to others."""
+
+    def keeps_columns(self, summary: VersionSummary) -> bool:
+        """Returns whether a version has the columns of the version before for sure."""
 
     def difference(self, before: BranchVersion, after: BranchVersion) -> VersionDifference:
         """Returns how the files of two versions differ. Of one branch, `after` is the later one.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from lakefold_reader.format.changes import Misfits, Rewritten
+from lakefold_reader.format.changes import Misfits
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.format.source import Source
+    from lakefold_reader.format.source import FeedEnd, Source
     from lakefold_reader.snapshot.history import HistoryRow
+    from lakefold_table.format import VersionSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ class HistoryFilter:
         since = self.since
         if since is not None:
             rows = takewhile(lambda row: row.timestamp >= since, rows)
+        search = _RowSearch(source, self.row)
         for row in rows:
-            if self._is_of(row) and (not self.row or _changes(source, row.version, self.row)):
+            if self._is_of(row) and (not self.row or search.changed(row.version)):
                 yield row
 
     def _is_of(self, row: HistoryRow) -> bool:
@@ -68,23 +69,46 @@ def row_of(text: str) -> dict[str, str]:
     return {name.strip(): value for name, _, value in pairs}
 
 
-def _changes(source: Source, version: int, row: Mapping[str, str]) -> bool:
-    """Returns whether a version inserted, changed or deleted a row with these values."""
-    feed = source.format.feed
-    end = feed.end(source, version)
-    fields = {field.name: field.type for field in end.schema.arrow}
-    if not row.keys() <= fields.keys():
-        return False
-    wanted = {name: _value(text, name, fields[name]) for name, text in row.items()}
-    try:
-        shown = feed.columns(end.schema, list(row))
-        reader = feed.reader(source, shown, Misfits.NULL)
-        parts = feed.plan(source, version - 1, end, Rewritten.ROWS)
-        return any(_has(batch, wanted) for part in parts for batch in reader.read(part))
-    except VersionExpiredError as error:
-        message = f"what version {version} changed is not known, since the version before it is gone"
-        hint = "list the versions after it only"
-        raise VersionExpiredError(message, oldest=version, where=source.uri, hint=hint) from error
+class _RowSearch:
+    """Says which versions changed a row with these values, for versions from the newest on.
+
+    The columns of a version are those of the one after, unless that may have others.
+    """
+
+    def __init__(self, source: Source, row: Mapping[str, str]) -> None:
+        self._source = source
+        self._feed = source.format.feed
+        self._row = row
+        self._end: FeedEnd | None = None
+        self._after: VersionSummary | None = None
+
+    def changed(self, version: int) -> bool:
+        """Returns whether a version inserted, changed or deleted such a row."""
+        end = self._end_at(version)
+        fields = {field.name: field.type for field in end.schema.arrow}
+        if not self._row.keys() <= fields.keys() or self._after is None:
+            return False
+        wanted = {name: _value(text, name, fields[name]) for name, text in self._row.items()}
+        try:
+            shown = self._feed.columns(end.schema, list(self._row))
+            reader = self._feed.reader(self._source, shown, Misfits.NULL)
+            parts = self._feed.plan_row(self._source, self._after, end, wanted)
+            return any(reader.has_row(part, wanted) for part in parts)
+        except VersionExpiredError as error:
+            message = f"what version {version} changed is not known, since the version before it is gone"
+            hint = "list the versions after it only"
+            raise VersionExpiredError(message, oldest=version, where=self._source.uri, hint=hint) from error
+
+    def _end_at(self, version: int) -> FeedEnd:
+        after, end = self._after, self._end
+        self._after = self._source.summary(version)
+        is_next = after is not None and after.version == version + 1 and self._feed.keeps_columns(after)
+        if end is None or self._after is None or not is_next:
+            end = self._feed.end(self._source, version)
+        else:
+            end = self._feed.end_of([self._after], end.schema)
+        self._end = end
+        return end
 
 
 def _value(text: str, name: str, kind: pa.DataType) -> pa.Scalar:
@@ -95,10 +119,3 @@ def _value(text: str, name: str, kind: pa.DataType) -> pa.Scalar:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         message, hint = f"{text!r} is no value of the column {name}, whose type is {kind}", "write one"
         raise InvalidError(message, hint=hint) from error
-
-
-def _has(batch: pa.RecordBatch, wanted: Mapping[str, pa.Scalar]) -> bool:
-    import pyarrow.compute as pc
-
-    matches = [pc.equal(batch.column(name), value) for name, value in wanted.items()]
-    return bool(pc.any(reduce(pc.and_, matches)).as_py())

@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.delta.data_files import live_rows
-from lakefold_reader.delta.effect import differing_rows
-from lakefold_reader.delta.feed.plan import FilePart, content_parts, plan_summaries, summaries_between
+from lakefold_reader.delta.effect import differing_rows, effect_of
+from lakefold_reader.delta.feed.plan import (
+    FilePart,
+    content_parts,
+    parts_of,
+    plan_summaries,
+    summaries_between,
+)
 from lakefold_reader.delta.feed.rows import FilePartReader, feed_schema
+from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
-from lakefold_reader.delta.versions import metadata_at, read_state
+from lakefold_reader.delta.versions import content_of, metadata_at, read_state
 from lakefold_reader.format.changes import ChangeType
 from lakefold_reader.format.snapshots import FileTotal
 from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source, VersionDifference
 from lakefold_reader.versions.times import limited
+from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.record_counts import record_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -76,6 +84,22 @@ class DeltaFeed:
         """See `FeedFormat.plan_summaries`."""
         del end
         return plan_summaries(source, summaries, rewritten)
+
+    def plan_row(
+        self, source: Source, summary: VersionSummary, end: FeedEnd, values: Mapping[str, pa.Scalar]
+    ) -> Iterator[FilePart]:
+        """See `FeedFormat.plan_row`: without new files whose statistics exclude such a row."""
+        effect = effect_of(content_of(summary))
+        condition = Condition(values, cast("DeltaSchema", end.schema))
+        added = {file.path: file for file in effect.added}
+        for part in parts_of(source, summary, effect):
+            file = added.get(part.rows.path)
+            if file is None or condition.may_match(file):
+                yield part
+
+    def keeps_columns(self, summary: VersionSummary) -> bool:
+        """See `FeedFormat.keeps_columns`."""
+        return not any(isinstance(each, TableMetadata) for each in content_of(summary).actions)
 
     difference = staticmethod(difference_of)
 

@@ -21,6 +21,7 @@ from lakefold_reader.format.feed_rows import (
     CHANGE_FIELDS,
     added_values,
     check_free_names,
+    has_values,
     shown_values,
     warn_of_misfits,
 )
@@ -73,6 +74,7 @@ class FilePartReader:
 
     def __init__(self, source: Source, columns: DeltaSchema, misfits: Misfits = Misfits.FAIL) -> None:
         self._source = source
+        self._chosen = columns
         self._columns = columns.columns
         self._whole = columns.whole.columns
         self._last_rewrite: tuple[Rewrite | None, Mapping[str, NDArray[np.int64]]] = (None, {})
@@ -92,6 +94,18 @@ class FilePartReader:
             arrays = [*batch.columns, *added_values(batch.num_rows, part, self._schema.names)]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         warn_of_misfits(self._source.uri, part.version, part.change_type, skipped)
+
+    def has_row(self, part: FilePart, values: Mapping[str, pa.Scalar]) -> bool:
+        """See `PartReader.has_row`. Of rewritten files only rows with these values are compared."""
+        if part.rewrite is None:
+            return any(has_values(batch, values) for batch in self.read(part))
+        condition = Condition(values, self._chosen)
+        batches = DataFile(self._source, part.rows).batches((), condition)
+        count = sum(batch.num_rows for batch in batches)
+        if not count:
+            return False
+        same = unchanged_rows(self._source, part.rewrite, self._whole, condition)
+        return bool(count > len(same.get(part.rows.path, ())))
 
     def stored(self, part: FilePart, shape: Shape = shaped) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part in the table's columns alone."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_reader.delta.data_files import StoredRows
+    from lakefold_reader.delta.filters.condition import Condition
     from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_reader.format.source import Source
 
@@ -53,21 +54,27 @@ def rewrites(removed: Iterable[StoredRows], added: Iterable[StoredRows]) -> dict
     return {rows.path: each for each in both for rows in (*each.removed, *each.added)}
 
 
-def unchanged_rows(source: Source, rewrite: Rewrite, columns: Sequence[DeltaColumn]) -> dict[str, Numbers]:
+def unchanged_rows(
+    source: Source,
+    rewrite: Rewrite,
+    columns: Sequence[DeltaColumn],
+    condition: Condition | None = None,
+) -> dict[str, Numbers]:
     """Returns by path the indices of the rows, among those that a file has, that are in both sides.
 
-    `columns`: all of the table. If a file can't be read, no row counts as unchanged: to read it says why.
+    `columns`: all of the table. `condition`: only rows are compared and counted that meet it. If a file can't
+    be read, no row counts as unchanged: to read it says why.
     """
     files = [DataFile(source, rows) for rows in (*rewrite.removed, *rewrite.added)]
     try:
-        counts = [sum(batch.num_rows for batch in file.batches(())) for file in files]
+        counts = [sum(batch.num_rows for batch in file.batches((), condition)) for file in files]
         ends = np.cumsum(counts)
         split = int(sum(counts[: len(rewrite.removed)]))
         numbers = np.zeros(int(ends[-1]), np.int64)
         for column in columns:
             if not np.intersect1d(numbers[:split], numbers[split:]).size:
                 return {}
-            arrays = [batch.column(0) for file in files for batch in file.batches([column])]
+            arrays = [batch.column(0) for file in files for batch in file.batches([column], condition)]
             numbers = joined(numbers, value_numbers(arrays))
     except DamagedError:
         return {}

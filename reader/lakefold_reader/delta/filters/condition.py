@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,19 +20,27 @@ from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from lakefold_reader.delta.schema import DeltaSchema
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema
     from lakefold_table.delta.actions.file_actions import AddFile
 
 
 class Condition:
     """A filter on the rows of a table."""
 
-    def __init__(self, text: str, schema: DeltaSchema) -> None:
-        """Raises `InvalidError` if the filter can't be read, or doesn't fit the types of the columns."""
-        self._text = text
+    def __init__(self, given: str | Mapping[str, pa.Scalar], schema: DeltaSchema) -> None:
+        """Takes a filter as text, or the values of columns that rows must have.
+
+        Raises `InvalidError` if the filter can't be read, or doesn't fit the types of the columns.
+        """
+        self._text = text = str(given)
         self._schema = schema
+        self.columns: Sequence[DeltaColumn]
         try:
-            self._node, self.columns = typed(text, schema.table)
+            self._node, self.columns = (
+                typed(given, schema.table) if isinstance(given, str) else _equal(given, schema)
+            )
         except UnicodeEncodeError as error:
             message, hint = "the filter has half of a character", "give a text of whole characters"
             raise InvalidError(message, where=repr(text[:200]), hint=hint) from error
@@ -74,6 +82,15 @@ class Condition:
         schema = json.dumps({"type": "struct", "fields": fields})
         metadata = TableMetadata("", schema, partition_columns=self._schema.partitions)
         return FileFilter([predicate_of(_term(self._node))], metadata)
+
+
+def _equal(values: Mapping[str, pa.Scalar], schema: DeltaSchema) -> tuple[Node, Sequence[DeltaColumn]]:
+    columns = tuple(schema.chosen(list(values)).columns)
+    pairs = zip(columns, values.values(), strict=True)
+    nodes: Iterator[Node] = (
+        CallNode("=", (ColumnNode(column), LiteralNode(value))) for column, value in pairs
+    )
+    return reduce(lambda left, right: CallNode("and", (left, right)), nodes), columns
 
 
 def _term(node: Node) -> Term:

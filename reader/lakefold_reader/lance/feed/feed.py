@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from lakefold_reader.format.changes import Rewritten
 from lakefold_reader.lance.feed.columns import LastVersion, last_of
 from lakefold_reader.lance.feed.plan import last_of_summaries, plan_changes, plan_summaries, plan_version
 from lakefold_reader.lance.feed.two_versions import difference_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakefold_reader.format.changes import Misfits, Rewritten
+    from lakefold_reader.format.changes import Misfits
     from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source
     from lakefold_reader.lance.feed.parts import FragmentPart
     from lakefold_reader.lance.scan.columns import TableSchema
@@ -43,6 +44,18 @@ class LanceFeed:
     ) -> Iterator[FragmentPart]:
         """See `FeedFormat.plan_summaries`."""
         return plan_summaries(source, summaries, cast("LastVersion", end), rewritten=rewritten)
+
+    def plan_row(
+        self, source: Source, summary: VersionSummary, end: FeedEnd, values: Mapping[str, pa.Scalar]
+    ) -> Iterator[FragmentPart]:
+        """See `FeedFormat.plan_row`. Fragments have no statistics."""
+        del values
+        return self.plan(source, summary.version - 1, end, Rewritten.ROWS)
+
+    def keeps_columns(self, summary: VersionSummary) -> bool:
+        """See `FeedFormat.keeps_columns`. Each version has its columns beside its fragments."""
+        del summary
+        return False
 
     difference = staticmethod(difference_of)
 

@@ -21,6 +21,7 @@ from lakefold_reader.format.feed_rows import (
     CHANGE_FIELDS,
     added_values,
     check_free_names,
+    has_values,
     shown_values,
     warn_of_misfits,
 )
@@ -35,7 +36,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.format.source import Source
@@ -106,6 +107,10 @@ class FragmentPartReader:
                 where=self._source.uri,
                 hint="open both versions and compare them",
             )
+
+    def has_row(self, part: FragmentPart, values: Mapping[str, pa.Scalar]) -> bool:
+        """See `PartReader.has_row`."""
+        return any(has_values(batch, values) for batch in self.read(part))
 
     def stored(self, part: FragmentPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part as the version `at` stores them, in these of its columns.
