@@ -117,9 +117,10 @@ def command(  # noqa: PLR0913 - its options
     entries and why (if they say so), and the
     properties that its writer had it record, if it has any (of Delta tables, userMetadata). A row that an
     update replaced counts as removed and added, a row that a compaction moved as neither. A version of
-    another client has no positions. A dash is shown if a number can't be computed because the version before
-    was removed. A terminal that is too narrow gets shortened names and positions; --json and a pipe get them
-    complete.
+    another client has no positions, and the client as its author. A dash is shown if a number can't be
+    computed because the version before was removed, or another client doesn't say how many rows of a Delta
+    table it wrote again as they were. A terminal that is too narrow gets shortened names and positions;
+    --json and a pipe get them complete.
 
     "append x12, delete x3" is a version that was made from several kinds of entries; other clients see one
     update. An insert is an update that only inserted rows. "adopted", "rebound", "detached" and "restored"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from array import array
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.author import Author
     from lakefold_table.entry import Duplicate, Entry, Invalid, Rejected, Result
     from lakefold_table.expansion import Content
     from lakefold_table.position import Position
@@ -238,8 +239,9 @@ class VersionSummary:
     A reader knows in addition `time_us`, the version's time in microseconds since 1970; `table_id`, empty if
     the version names none; `branch`, empty for the main branch and None if it was not read; `own`: a
     committer published the version; `metadata`, those of the table, None if they were not read; `content`,
-    for the format alone; `size`: how many of the file's first bytes contain all this, or the file's size;
-    `requested_at`: when the file was requested, in seconds of `time.monotonic`.
+    for the format alone; `author`: who made a version that no committer made, as far as it says; `size`: how
+    many of the file's first bytes contain all this, or the file's size; `requested_at`: when the file was
+    requested, in seconds of `time.monotonic`.
     """
 
     version: int
@@ -258,6 +260,7 @@ class VersionSummary:
     own: bool = False
     metadata: Mapping[str, str] | None = None
     content: object = field(default=None, repr=False)
+    author: Author | None = None
     size: int = 0
     requested_at: float = field(default=0.0, compare=False)
 

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import random
 import signal
-import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.revert.batch_revert import RevertBatches
 from lakefold_ingest.writing.log_client import LogClient, close_clients
 from tests.integration.own_log import PATIENCE_S
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,9 +100,9 @@ def test_what_may_meet_any_row_is_let_in_by_a_stream_of_upserts(
     def slowly(build: Callable[..., Any]) -> Callable[..., Any]:
         def built(*given: Any) -> Any:  # noqa: ANN401 - any builder's
             tries.append(build)
-            version, result, begun = lakefold.open(table).version, build(*given), time.monotonic()
-            while lakefold.open(table).version == version and time.monotonic() - begun < SLOW_S:
-                time.sleep(SLOW_S / 20)
+            version, result = lakefold.open(table).version, build(*given)
+            with suppress(TimeoutError):
+                until(lambda: lakefold.open(table).version > version, "another version", seconds=SLOW_S)
             return result
 
         return built

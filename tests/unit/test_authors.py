@@ -7,9 +7,10 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import lance
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import lakefold
 from lakefold.cli import run
@@ -107,6 +108,40 @@ def test_a_delta_version_names_the_user(tmp_path: Path) -> None:
     assert "userName" not in nobody
     newest = next(history_of(open_source(canonical(table.path), format_name="delta")))
     assert newest.authors == (ANNA,)
+
+
+def test_versions_of_other_clients_name_these(tmp_path: Path) -> None:
+    """And have the rows that they changed, not those of whole files."""
+    path = tmp_path / "t"
+    write_deltalake(path, pa.table({"id": list(range(100)), "word": ["a"] * 100}))
+    DeltaTable(path).delete("id = 3")
+    DeltaTable(path).update(updates={"word": "'b'"}, predicate="id = 5 or id = 6")
+    source = pa.table({"id": [7, 200], "word": ["m", "m"]})
+    merge = DeltaTable(path).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    DeltaTable(path).delete()
+    write_deltalake(path, source, mode="overwrite")
+    write_deltalake(path, source, mode="overwrite")
+    listed = list(history_of(open_source(canonical(path), format_name="delta")))
+    assert {str(row.authors[0]).rpartition("-")[0] for row in listed} == {"delta-rs.py"}
+    assert [(row.rows_in, row.rows_out) for row in reversed(listed)] == [
+        (100, 0),
+        (0, 1),
+        (2, 2),
+        (2, 1),
+        (0, 100),
+        (2, 0),
+        (2, None),
+    ]
+    commit = path / "_delta_log" / "00000000000000000001.json"
+    for wrong in ('"num_copied_rows":98', '"other":99'):
+        commit.write_text(commit.read_text().replace('"num_copied_rows":99', wrong))
+        deleted = list(history_of(open_source(canonical(path), format_name="delta")))[-2]
+        assert (deleted.rows_in, deleted.rows_out) == (None, None)
+        commit.write_text(commit.read_text().replace(wrong, '"num_copied_rows":99'))
+    lance.write_dataset(source, str(tmp_path / "lance"))
+    (made,) = history_of(open_source(canonical(tmp_path / "lance")))
+    assert str(made.authors[0]).startswith("lance ")
 
 
 def test_texts_of_any_length_are_cut() -> None:

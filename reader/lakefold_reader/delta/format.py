@@ -5,7 +5,7 @@ What reads Parquet files is loaded when the first Delta table is opened: most re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from lakefold_reader.delta.versions import content_of, not_built, read_state, read_summary
 from lakefold_reader.format.snapshots import Cleaned, VersionCounts
@@ -13,9 +13,10 @@ from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.log_segment.names import FOLDER, detect
 from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.sharing import replaces_content
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.delta.snapshot import OpenedDelta
     from lakefold_reader.delta.units import FileUnit
+    from lakefold_reader.delta.versions import CommitContent
     from lakefold_reader.format.source import ScanUnit, Schema, Source
     from lakefold_table.format import VersionSummary
     from lakefold_table.marks.record import Record
+
+_APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
+"""Operations that write no row again, unless they replace the rows for which a predicate holds."""
 
 
 class DeltaReader:
@@ -72,13 +77,14 @@ class DeltaReader:
     def counts(self, source: Source, summary: VersionSummary, record: Record | None) -> VersionCounts:
         """Returns the rows and files by the version's actions; None for rows that no statistics count.
 
-        Of rows that a committer's answers count, those that were written again as they were are neither.
+        Rows that were written again as they were are neither: they are known by a committer's answers, or by
+        another client's metrics; rows of files that stay by their deletion vectors.
         """
         del source
-        actions = content_of(summary).actions
-        adds = [each for each in actions if isinstance(each, AddFile)]
-        removes = [each for each in actions if isinstance(each, RemoveFile)]
-        rows = _rows(adds), _rows(removes)
+        content = content_of(summary)
+        adds = [each for each in content.actions if isinstance(each, AddFile)]
+        removes = [each for each in content.actions if isinstance(each, RemoveFile)]
+        rows = _changed_rows(content)
         if record is not None and summary.own and any(each.data_change for each in removes):
             answers = record.committed.values()
             rows = sum(each.rows_added for each in answers), sum(each.rows_deleted for each in answers)
@@ -138,7 +144,33 @@ class DeltaReader:
         raise not_built("branches")
 
 
-def _rows(files: Sequence[AddFile | RemoveFile]) -> int | None:
-    """Returns the rows in the files whose rows are new or gone, None if statistics don't count all."""
-    counts = [record_count(file) for file in files if file.data_change]
-    return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
+def _changed_rows(content: CommitContent) -> tuple[int | None, int | None]:
+    """Returns how many rows are new and how many are gone, None for what is not known."""
+    actions = content.actions
+    adds = {each.path: each for each in actions if isinstance(each, AddFile) and each.data_change}
+    removes = {each.path: each for each in actions if isinstance(each, RemoveFile) and each.data_change}
+    new_files = [file for path, file in adds.items() if path not in removes]
+    gone_files = [file for path, file in removes.items() if path not in adds]
+    lost = [_deleted(adds[path]) - _deleted(removes[path]) for path in adds.keys() & removes.keys()]
+    added, removed = _rows(new_files), _rows(gone_files)
+    new = None if added is None else added + sum(max(0, -each) for each in lost)
+    gone = None if removed is None else removed + sum(max(0, each) for each in lost)
+    info = content.info
+    parameters = info.extra.get("operationParameters")
+    given = parameters if isinstance(parameters, dict) else {}
+    appends = info.operation in _APPENDS and not given.get("predicate")
+    if not gone_files or appends or replaces_content(info.operation, given):
+        return new, gone
+    if not new_files and gone is not None:
+        return new, gone
+    changed = None if new is None else info.rows_changed(new, gone)
+    return changed or (None if new_files else new, None)
+
+
+def _deleted(file: AddFile | RemoveFile) -> int:
+    return 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+
+
+def _rows(files: Iterable[AddFile | RemoveFile]) -> int | None:
+    counts = [record_count(file) for file in files]
+    return None if None in counts else sum(count or 0 for count in counts)

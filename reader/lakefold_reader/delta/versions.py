@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.versions.times import limited
+from lakefold_table.author import MAX_NAME, Author
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import Action, CommitInfo, TableMetadata
 from lakefold_table.delta.commit_head import keeps_marks, own_head
@@ -103,9 +104,17 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         own=own is not None,
         metadata=None if own is None else own.metadata,
         content=content,
+        author=None if own is not None else _author(content.info),
         size=len(data),
         requested_at=requested_at,
     )
+
+
+def _author(info: CommitInfo) -> Author | None:
+    """Returns the user and the client that a commit names, e.g. `delta-rs.py-1.6.6`."""
+    names = [info.extra.get(name) for name in ("userName", "clientVersion", "engineInfo")]
+    user, client, engine = (each[:MAX_NAME] if isinstance(each, str) else "" for each in names)
+    return Author(user, client or engine) if user or client or engine else None
 
 
 def _commit_time(time_us: int, in_commit_ms: int | None) -> int:

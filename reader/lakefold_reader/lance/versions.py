@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.author import Author
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import VersionSummary
 from lakefold_table.lance.format import LanceFormat
@@ -148,6 +149,7 @@ def _from_file(source: Source, version: int, data: bytes, requested_at: float) -
     if transaction is None and head.transaction_file:
         transaction = _transaction_file(source, head.transaction_file)
     properties = {} if transaction is None else transaction.transaction_properties
+    own, writer = transaction is not None and is_own(properties, version), head.writer_version
     return VersionSummary(
         version,
         _operation(transaction, version),
@@ -160,9 +162,10 @@ def _from_file(source: Source, version: int, data: bytes, requested_at: float) -
         time_us=head.timestamp.seconds * MICROS + head.timestamp.nanos // 1000,
         table_id=head.table_metadata.get(TABLE_ID, ""),
         branch=head.branch,
-        own=transaction is not None and is_own(properties, version),
+        own=own,
         metadata=head.table_metadata,
         content=VersionContent(transaction, head),
+        author=Author(program=f"{writer.library} {writer.version}") if writer.library and not own else None,
         size=len(data),
         requested_at=requested_at,
     )

@@ -58,12 +58,13 @@ class HistoryRow:
 
     `entries` were folded into it, `refused` got another outcome in the same range; `operations`: what those
     entries did, and how many did that (an insert is an update that only inserts). `apps`: the batches folded,
-    by app. Rows and files in and out: None if the version before is gone, so that they are not known. A row
+    by app. Rows and files in and out: None if they are not known, as the version before is gone. A row
     that an update moved counts as removed and as added, a row that a compaction moved as neither; of a clone
     all rows are added. `seconds_to_visible`: from the log time of the last entry until the version's file was
     stored; None if the store doesn't record that. `move`: how the table was bound to its log, if this version
     did that. `undone`: those of its batches that a later version undid. `properties`: what its writer had it
-    record, of Delta tables `userMetadata`. `authors`: who sent the entries, as far as they said it.
+    record, of Delta tables `userMetadata`. `authors`: who sent the entries, or who made the version
+    of another client, as far as they said it.
     """
 
     version: int
@@ -165,6 +166,7 @@ def _row(source: Source, summary: VersionSummary) -> HistoryRow:
         counts.files_in,
         counts.files_out,
         format=source.format.name,
+        authors=() if summary.author is None else (summary.author,),
         properties={name: text for name, text in summary.properties.items() if not name.startswith(PREFIX)},
     )
     if record is None:

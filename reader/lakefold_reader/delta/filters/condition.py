@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema
     from lakefold_table.delta.actions.file_actions import AddFile
@@ -39,7 +40,7 @@ class Condition:
         self.columns: Sequence[DeltaColumn]
         try:
             self._node, self.columns = (
-                typed(given, schema.table) if isinstance(given, str) else _equal(given, schema)
+                _equal(given, schema) if isinstance(given, Mapping) else typed(given, schema.table)
             )
         except UnicodeEncodeError as error:
             message, hint = "the filter has half of a character", "give a text of whole characters"

@@ -22,7 +22,7 @@ from lakefold_table.delta.json_text import is_long
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 RESTORE_TABLE: Final = "RESTORE"
@@ -32,8 +32,21 @@ MOST_BATCH: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 _NUMBER: Final = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}", re.ASCII)
 _METRICS: Final = "operationMetrics"
-_COPIED: Final = ("numTargetRowsCopied", "numCopiedRows")
-"""The names of delta-spark's metric of MERGE, and of that of DELETE and UPDATE."""
+_COPIED: Final = ("numTargetRowsCopied", "numCopiedRows", "num_target_rows_copied", "num_copied_rows")
+_UPDATED: Final = (
+    "numTargetRowsUpdated",
+    "numUpdatedRows",
+    "num_target_rows_updated",
+    "num_updated_rows",
+)
+_INSERTED: Final = ("numTargetRowsInserted", "num_target_rows_inserted")
+_DELETED: Final = (
+    "numTargetRowsDeleted",
+    "numDeletedRows",
+    "num_target_rows_deleted",
+    "num_deleted_rows",
+)
+"""The names of metrics: delta-spark's of MERGE, and of DELETE and UPDATE; those of delta-rs."""
 """The most digits of a version that is written as text: it is a long."""
 
 
@@ -168,10 +181,27 @@ class CommitInfo:
     @property
     def rows_copied(self) -> int:
         """How many rows an operation wrote again as they were, 0 if it does not say so."""
+        return self._metric(_COPIED) or 0
+
+    def rows_changed(self, added: int, removed: int | None) -> tuple[int, int] | None:
+        """Returns how many rows are new, and how many are gone, by the metrics of an operation.
+
+        `added`, `removed`: the rows of the files that it added and removed, the latter None if they are not
+        known. Returns None if the metrics don't say how many rows are in both, or don't fit these numbers.
+        """
+        copied, updated, deleted = map(self._metric, (_COPIED, _UPDATED, _DELETED))
+        if copied is None or (updated is None and deleted is None):
+            return None
+        gone = (updated or 0) + (deleted or 0)
+        new = (updated or 0) + (self._metric(_INSERTED) or 0)
+        fits = added - copied == new and removed in (None, gone + copied)
+        return (new, gone) if fits else None
+
+    def _metric(self, names: Sequence[str]) -> int | None:
         metrics = self.extra.get(_METRICS)
-        texts = [metrics.get(name) for name in _COPIED] if isinstance(metrics, dict) else []
-        numbers = (int(text) for text in texts if isinstance(text, str) and _NUMBER.fullmatch(text))
-        return max(numbers, default=0)
+        given = [metrics.get(name) for name in names] if isinstance(metrics, dict) else []
+        texts = (str(each) for each in given if isinstance(each, str) or is_long(each))
+        return max((int(text) for text in texts if _NUMBER.fullmatch(text)), default=None)
 
     @property
     def in_commit_ms(self) -> int | None:
