@@ -136,6 +136,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
             "last_offset": held.last,
         },
         "author": None if explanation.author is None else plain_author(explanation.author),
+        "other_client": None if explanation.other_client is None else plain_author(explanation.other_client),
         "proposal": _proposal(explanation),
         "log": None
         if status is None
@@ -246,6 +247,7 @@ def _conflict(explanation: Explanation) -> list[tuple[str, str]]:
         return []
     conflict = explanation.outcome.result.conflict
     other = f"version {conflict.other_version} ({conflict.other_operation})"
+    other += "" if explanation.other_client is None else f" of {explanation.other_client}"
     rows = [("conflicts with", other)] if conflict.other_version else []
     return rows + [(f"  {name}", text) for name, text in _evidence(conflict)]
 

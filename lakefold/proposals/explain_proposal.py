@@ -12,6 +12,7 @@ from lakefold.proposals.explanation import Brokers, Explanation
 from lakefold.proposals.topic_lookup import search_the_topics
 from lakefold_reader.versions.listing import OtherFormatError
 from lakefold_reader.versions.proposals import ProposalName, find, kind_of_undoing
+from lakefold_table.entry import Rejected
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.uri import canonical
 
@@ -39,6 +40,10 @@ def explain(source: Source, sought: ProposalName, brokers: Brokers | None, *, ve
         raise _unknown(explanation)
     if explanation.rolled_back_by:
         explanation.undoing = kind_of_undoing(source, explanation.rolled_back_by)
+    result = None if explanation.outcome is None else explanation.outcome.result
+    if isinstance(result, Rejected) and result.conflict.other_version:
+        other = source.summary(result.conflict.other_version)
+        explanation.other_client = None if other is None else other.author
     return explanation
 
 

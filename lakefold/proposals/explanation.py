@@ -71,7 +71,8 @@ class Explanation:
     there. `logs` are those that were searched, the table's own first. `looked_at` and `not_looked_at` name
     for people the sources that were searched, and those that could not be searched with the reason.
     `undoing`: "restore", "revert" or "promote", by which the proposal was undone; empty: none of them, or
-    it is not known.
+    it is not known. `other_client`: who made the version that the proposal conflicts with, if another client
+    did and says it.
     """
 
     table: str
@@ -92,6 +93,7 @@ class Explanation:
     another: str = ""
     unproven: str = ""
     undoing: str = ""
+    other_client: Author | None = None
 
     @property
     def waits(self) -> bool:

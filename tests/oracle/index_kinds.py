@@ -141,7 +141,7 @@ def _near(dataset: lance.LanceDataset, column: str, live: set[int]) -> Iterator[
 
 
 def too_few(path: Path) -> Wrong:
-    """Which searches for the few best rows, of which pylance orders no more than were asked for, find fewer."""
+    """Which searches for the best few rows find fewer than they ask for; each orders no more than that."""
     dataset = lance.dataset(path)
     faults: Wrong = {}
     for column in VECTORS:

@@ -144,6 +144,23 @@ def test_versions_of_other_clients_name_these(tmp_path: Path) -> None:
     assert str(made.authors[0]).startswith("lance ")
 
 
+def test_an_explanation_names_the_client_that_a_proposal_conflicts_with(tmp_path: Path) -> None:
+    table = DeltaFolding(tmp_path / "t")
+    table.create(pa.schema([("x", pa.int64())]), {}, features=("appendOnly", "invariants"))
+    table.append(pa.table({"x": [1, 2]}))
+    delete = table.build(DeleteWhere("x = 1"))
+    more = table.build(append_source(RowSource(pa.table({"x": [3]}))))
+    assert delete is not None
+    assert more is not None
+    DeltaTable(table.path).delete("x = 1")
+    table.fold(delete, more)
+    source = open_source(canonical(table.path), format_name="delta")
+    explanation = explain(source, sought_of("0"), None, versions=10)
+    assert explanation.other_client is not None
+    assert explanation.other_client.program.startswith("delta-rs.py-")
+    assert explanation_document(explanation)["other_client"]["name"] == ""
+
+
 def test_texts_of_any_length_are_cut() -> None:
     long = Envelope()
     long.author.name, long.author.message = "x" * 10_000, "y" * 10_000
