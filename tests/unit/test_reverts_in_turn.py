@@ -247,6 +247,129 @@ def test_an_overwrite_is_not_undone_before_what_was_had_again_behind_it(made: Ta
 
 
 @EACH_KIND
+def test_of_two_rows_with_a_key_that_come_back_the_older_one_stays_away(made: Tables) -> None:
+    made.append(words(1))
+    made.delete("id = 1", Key("remover", 1))
+    made.upsert(words(1, word="second"), Key("inserter", 1))
+    made.upsert(words(1, word="third"), Key("later", 1))
+    both = (*REMOVER, ("later", 1))
+    with pytest.raises(RevertConflictError, match=r"id=1 of version \d+: inserted again by inserter:1"):
+        made.revert(batches=both, keys=("id",))
+    made.revert(batches=both, keys=("id",), keep_later=True)
+    assert made.rows() == [(1, "second 1"), (100, "first 100")]
+    made.revert(version=made.version)
+    made.revert(batches=both, keys=("id",), with_dependents=True)
+    assert made.rows() == [(1, "first 1"), (100, "first 100")]
+
+
+@pytest.mark.parametrize("kind", ["lance", "lance-ids", "delta-vectors", "delta-tracked"])
+def test_rows_are_followed_through_an_undone_delete_beside_an_entry_that_is_undone(made: Tables) -> None:
+    made.append(words(1, 2), Key("adder", 1))
+    view, settings = made.batches.view(), made.batches.settings()
+    beside = append_source(RowSource(words(3))).build(view, Key("beside", 1), settings)
+    delete = DeleteWhere("id = 1").build(view, Key("remover", 1), settings)
+    assert beside is not None
+    assert delete is not None
+    made.batches.fold(beside, delete)
+    made.revert(batches=REMOVER)
+    made.upsert(words(1, word="later"), Key("later", 1))
+    made.revert(batches=(*ADDER, ("beside", 1)), with_dependents=True)
+    assert ids(made) == [100]
+
+
+@EACH_KIND
+def test_a_revert_that_is_had_again_counts_as_before(made: Tables) -> None:
+    made.append(words(1, 2), Key("adder", 1))
+    made.upsert(words(1, word="second"), Key("changer", 1))
+    first = made.revert(batches=(("changer", 1),))
+    made.revert(version=made.revert(version=first))
+    with pytest.raises(PreconditionError, match=rf"changer:1 was undone before, in version {first}"):
+        made.revert(batches=(("changer", 1),))
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]
+
+
+@EACH_KIND
+def test_a_revert_can_be_undone_as_often_as_it_is_had_again(made: Tables) -> None:
+    made.append(words(1), Key("adder", 1))
+    first = made.revert(batches=ADDER)
+    for _ in range(2):
+        second = made.revert(version=first)
+        assert ids(made) == [1, 100]
+        third = made.revert(version=second)
+        assert ids(made) == [100]
+    made.revert(version=first)
+    assert ids(made) == [1, 100]
+    with pytest.raises(PreconditionError, match=f"was undone before, in version {third}"):
+        made.revert(version=second)
+
+
+@EACH_KIND
+def test_a_restore_that_is_undone_leaves_the_reverts_behind_it_standing(made: Tables) -> None:
+    made.append(words(1), Key("adder", 1))
+    added = made.version
+    made.delete("id = 1", Key("remover", 1))
+    made.revert(batches=ADDER)
+    made.revert(version=made.restore(added))
+    made.revert(batches=REMOVER)
+    assert ids(made) == [100]
+
+
+def test_what_a_revert_was_undone_for_is_asked_before_that_is_undone(tmp_path: Path) -> None:
+    """A batch counts again since its revert was undone, and rows of it came back with a later one."""
+    made = Tables.made("lance", tmp_path / "t")
+    made.append(words(1, 2), Key("adder", 1))
+    made.delete("id = 1", Key("remover", 1))
+    again = made.revert(version=made.revert(batches=ADDER))
+    back = made.revert(batches=REMOVER)
+    with pytest.raises(PreconditionError, match=f"version {back} was built on the revert in version {again}"):
+        made.revert(version=again)
+    made.revert(version=back)
+    made.revert(version=again)
+    assert ids(made) == []
+    made.revert(batches=REMOVER)
+    assert ids(made) == []
+
+
+def kept_away(made: Tables) -> int:
+    """A row stays away for a later one when its delete is undone; returns that version."""
+    made.append(words(1), Key("adder", 1))
+    made.delete("id = 1", Key("remover", 1))
+    made.upsert(words(1, word="later"), Key("later", 1))
+    kept = made.revert(batches=REMOVER, keep_later=True, keys=("id",))
+    made.revert(batches=(("later", 1),), keys=("id",))
+    assert ids(made) == [1, 100]
+    return kept
+
+
+@EACH_KIND
+def test_a_row_that_came_back_later_goes_with_its_batch(made: Tables) -> None:
+    kept_away(made)
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]
+
+
+@EACH_KIND
+def test_a_revert_whose_row_came_back_later_is_not_undone_alone(made: Tables) -> None:
+    kept = kept_away(made)
+    with pytest.raises(PreconditionError, match=f"was built on the revert in version {kept}"):
+        made.revert(version=kept, keys=("id",))
+
+
+@EACH_KIND
+def test_a_revert_is_not_undone_but_for_rows_that_an_older_batch_lost_since(made: Tables) -> None:
+    made.append(words(1))
+    made.upsert(words(1, word="second"), Key("adder", 1))
+    made.upsert(words(1, word="third"), Key("later", 1))
+    first = made.revert(batches=(("later", 1),))
+    second = made.revert(batches=ADDER)
+    with pytest.raises(PreconditionError, match=f"changed by the reverts in versions {second}"):
+        made.revert(version=first, keep_later=True)
+    made.revert(version=first, with_dependents=True)
+    assert made.rows() == [(1, "third 1"), (100, "first 100")]
+
+
+@EACH_KIND
 def test_batches_that_are_undone_as_dependents_are_marked(made: Tables) -> None:
     made.append(words(1, 2))
     made.upsert(words(1, 2, word="second"), Key("adder", 1))

@@ -199,7 +199,8 @@ class Promotion:
         rows = self.branch.rows(np.sort(added), self._of.until, keys)
         same = equal_rows(rows, main.rows(among, main.newest, keys))
         again, order = among[same[same >= 0]], np.argsort(same[same >= 0])
-        first = first_version_with(main, again[order], begin, numbers_of(main.source))
+        versions = [each for each in numbers_of(main.source) if begin <= each <= main.newest]
+        first = first_version_with(main, again[order], versions)
         rows = rows.filter(pa.array(same >= 0)).take(pa.array(order))
         for row, version in zip(rows.to_pylist(), first.tolist(), strict=True):
             yield self._conflict(_named(row), "inserted again", version, UNKNOWN_ENTRY)

@@ -150,6 +150,11 @@ class RevertBatches(ChangesAnyRow):
         request = self.request
         if plan.conflicts and not request.keep_later:
             raise RevertConflictError(plan.conflicts, where=where)
+        if plan.reverts and request.keep_later:
+            versions = ", ".join(map(str, plan.reverts))
+            message = f"rows of what is to be undone were changed by the reverts in versions {versions}"
+            hint = "undo those first, or as well: --with-dependents (with_dependents=True)"
+            raise PreconditionError(message, where=where, hint=hint)
         if plan.uncertain and request.keep_later:
             versions = ", ".join(map(str, plan.uncertain))
             message = f"which removed rows of version {versions} were changed later isn't known"

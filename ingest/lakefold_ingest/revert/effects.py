@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_ingest.merge.read_version import OFFSET_WIDTH
-from lakefold_ingest.revert.entries import Offsets, record_at, removers
+from lakefold_ingest.revert.entries import NamedVersion, Offsets, record_at, removers
 from lakefold_ingest.revert.following import follow
 from lakefold_ingest.revert.row_history import (
     UNKNOWN_ENTRY,
@@ -24,7 +24,10 @@ from lakefold_ingest.revert.row_history import (
     indices_in,
 )
 from lakefold_reader.format.value_numbers import equal_rows
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.proposals import counting_marks
 from lakefold_table.errors import LakefoldError, PreconditionError
+from lakefold_table.marks.marks import Marks
 from lakefold_table.marks.record import position_at
 from lakefold_table.values import value
 
@@ -185,3 +188,49 @@ class VersionEffects:
         )
         hint = f"undo all of them: --version {self.version} (version={self.version}); or restore a version"
         return PreconditionError(message, where=self._history.source.uri, hint=hint)
+
+
+class Effects:
+    """What entries of any version did, with the keys of their rows. What was found out is kept.
+
+    `keys`: the columns that identify a row; empty: as the table or the entries say it.
+    """
+
+    def __init__(self, history: RowHistory, log: LoggedEntries, keys: tuple[str, ...]) -> None:
+        self.history = history
+        self.versions = [number for number in numbers_of(history.source) if number <= history.newest]
+        self._log = log
+        self._keys = keys
+        self._known: dict[int, VersionEffects] = {}
+
+    @cached_property
+    def marks(self) -> Marks:
+        """The marks that count in the newest version."""
+        return counting_marks(self.history.source, self.versions) or Marks()
+
+    def of(self, version: int) -> VersionEffects:
+        """Returns what the entries of a version did."""
+        if version not in self._known:
+            self._known[version] = VersionEffects(self.history, version, self.versions, self._log)
+        return self._known[version]
+
+    def of_entries(self, named: NamedVersion) -> EntryEffect:
+        """Returns what entries did. If the version doesn't say which row took the place of which, keys do."""
+        version = named.version
+        effect = self.of(version).of(named.offsets)
+        keys = self.key_columns(version) if effect.successors is None else ()
+        if not keys:
+            return effect
+        before = self.history.rows(effect.removed, version - 1, keys)
+        successors = equal_rows(before, self.history.rows(effect.added, version, keys))
+        return EntryEffect(effect.added, effect.removed, successors)
+
+    def key_columns(self, version: int) -> tuple[str, ...]:
+        """Returns the columns that identify a row of what a version did; none if they aren't known."""
+        keys = self._keys or self.history.key_columns(version)
+        revert = next((each for each in self.marks.reverts.each if each.version == version), None)
+        if revert is not None and not keys:
+            # It has the keys of what it undid, if that has the same ones.
+            of_entries = {self.key_columns(entries.version) for entries in revert.entries}
+            keys = of_entries.pop() if len(of_entries) == 1 else ()
+        return keys if set(keys) <= set(self.history.columns) else ()

@@ -144,10 +144,12 @@ class _Following:
 
 
 def first_version_with(
-    history: RowHistory, addresses: Addresses, after: int, versions: Sequence[int]
+    history: RowHistory, addresses: Addresses, numbers: Sequence[int]
 ) -> NDArray[np.int64]:
-    """Returns for rows of the newest version the first one after `after` that has them at their address."""
-    numbers = [number for number in versions if after <= number <= history.newest]
+    """Returns for rows of the last of these versions the first one that has them at their address.
+
+    The versions ascend, and the first of them lacks the rows.
+    """
     first = np.zeros(addresses.size, np.int64)
     work = [(np.arange(addresses.size), 0, len(numbers) - 1)]
     while work:
@@ -158,7 +160,7 @@ def first_version_with(
             first[rows] = numbers[high]
             continue
         middle = (low + high) // 2
-        has = history.is_live(addresses[rows], history.newest, numbers[middle])
+        has = history.is_live(addresses[rows], numbers[-1], numbers[middle])
         work += [(rows[has], low, middle), (rows[~has], middle, high)]
     return first
 

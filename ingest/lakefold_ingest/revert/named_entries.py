@@ -57,9 +57,7 @@ class EntrySearch:
         record = record_at(self._source, version)
         keys = () if record is None else self._all_keys(version, record)
         self._check_not_undone(keys, version)
-        if by := self._marks.reverts.undone_by(version):
-            raise self._undone(f"version {version}", by)
-        return NamedVersion(version, keys=keys)
+        return self._standing(NamedVersion(version, keys=keys))
 
     def by_positions(self, first: int, last: int) -> list[NamedVersion]:
         """Returns the entries from one offset of the table's log to another, both included."""
@@ -97,7 +95,14 @@ class EntrySearch:
             entries = self._entries(record, offsets)
             keys = tuple(EntryKey.of(entries[offset]) for offset in sorted(offsets & entries.keys()))
         self._check_not_undone(keys, version)
-        return NamedVersion(version, offsets, keys)
+        return self._standing(NamedVersion(version, offsets, keys))
+
+    def _standing(self, named: NamedVersion) -> NamedVersion:
+        """Returns entries that no revert undid, whatever the marks have of their keys; else it raises."""
+        if by := self._marks.reverts.undone_by(named.version, named.offsets or ()):
+            what = str(named.keys[0]) if len(named.keys) == 1 else f"version {named.version}"
+            raise self._undone(what, by)
+        return named
 
     def _version_of(self, app_id: str, batch_id: int) -> int:
         mark = self._marks.apps.get(app_id)
@@ -174,7 +179,7 @@ class EntrySearch:
             hint = f"undo all of them: --version {version} (version={version})"
             raise PreconditionError(message, where=self._source.uri, hint=hint)
         if len(record.committed) == len(batches):
-            return NamedVersion(version, frozenset(record.committed), keys)
+            return self._standing(NamedVersion(version, frozenset(record.committed), keys))
         offsets = {
             (entry.app_id, entry.batch_id): offset
             for offset, entry in self._entries(record, frozenset(record.committed)).items()
@@ -187,7 +192,8 @@ class EntrySearch:
             )
             hint = f"undo all of them (--version {version}, version={version}), or {_OTHER_WAYS}"
             raise PreconditionError(message, where=self._source.uri, hint=hint)
-        return NamedVersion(version, frozenset(offsets[batch] for batch in batches), keys)
+        named = frozenset(offsets[batch] for batch in batches)
+        return self._standing(NamedVersion(version, named, keys))
 
     def _entries(self, record: Record, offsets: frozenset[int]) -> Mapping[int, Entry]:
         return self._log.entries([position_at(record, offset) for offset in sorted(offsets)])

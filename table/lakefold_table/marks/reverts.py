@@ -15,7 +15,7 @@ from lakefold_table.marks.compact_json import compact, whole
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 MOST_BYTES: Final = 64 * 1024
 """The most bytes that the reverts of a table take in each version. The oldest are forgotten beyond."""
@@ -31,56 +31,76 @@ class UndoneEntries:
 
 @value()
 class Revert:
-    """A version that undid entries. `undone_by`: the revert or Restore that undid this one, 0: it stands."""
+    """A version that undid entries; or a Restore, if reverts came after the version `restored`."""
 
     version: int
-    entries: tuple[UndoneEntries, ...]
-    undone_by: int = 0
+    entries: tuple[UndoneEntries, ...] = ()
+    restored: int | None = None
 
 
 @value()
 class Reverts:
-    """The reverts of a table, ascending. `forgotten`: the version of the last one that was forgotten."""
+    """The reverts of a table and the Restores behind which some went, ascending.
+
+    `forgotten`: the version of the last one that was forgotten.
+    """
 
     each: tuple[Revert, ...] = ()
     forgotten: int = 0
 
-    @property
-    def standing(self) -> Iterator[Revert]:
-        """The reverts that nothing later has undone."""
-        return (revert for revert in self.each if not revert.undone_by)
+    def standing(self, end: int | None = None, undone: Iterable[int] = ()) -> list[Revert]:
+        """Returns the reverts that nothing had undone in version `end`, ascending; None: in the newest.
 
-    def undone_by(self, version: int) -> int:
-        """Returns the revert that undid all that a version did, 0 if none stands."""
-        return next((each.version for each in self.standing if UndoneEntries(version) in each.entries), 0)
+        `undone`: versions that count as undone.
+        """
+        standing: list[Revert] = []
+        gone = set(undone)
+        for each in reversed(self.each):
+            if each.version in gone or (end is not None and each.version > end):
+                continue
+            gone.update(entries.version for entries in each.entries)
+            if each.restored is None:
+                standing.insert(0, each)
+            else:
+                end = each.restored
+        return standing
+
+    def undone_by(self, version: int, offsets: Iterable[int] = ()) -> int:
+        """Returns the revert that undid entries of a version, 0 if none stands.
+
+        `offsets`: those at these offsets; none: any of it.
+        """
+        named = frozenset(offsets)
+        for each in self.standing():
+            for entries in (entries for entries in each.entries if entries.version == version):
+                if not named or not entries.offsets or not named.isdisjoint(entries.offsets):
+                    return each.version
+        return 0
 
     def with_revert(self, version: int, entries: Iterable[UndoneEntries]) -> Reverts:
         """Returns the reverts after that of `version`; entries of later versions are passed over."""
-        undone = tuple(each for each in entries if each.version < version)
-        versions = {each.version for each in undone}
-        before = (replace(old, undone_by=version) if old.version in versions else old for old in self.each)
-        reverts = replace(self, each=(*before, Revert(version, undone)))
+        return self._with(Revert(version, tuple(each for each in entries if each.version < version)))
+
+    def restored(self, to: int, by: int) -> Reverts:
+        """Returns the reverts after version `by` restored version `to`: they stand if they stood then."""
+        newest = self.each[-1].version if self.each else 0
+        return self._with(Revert(by, restored=to)) if to < newest < by else self
+
+    def _with(self, last: Revert) -> Reverts:
+        reverts = replace(self, each=(*self.each, last))
         while len(reverts.encode()) > MOST_BYTES:
             first, *others = reverts.each
             reverts = Reverts(tuple(others), first.version)
         return reverts
-
-    def restored(self, to: int, by: int) -> Reverts:
-        """Returns the reverts after version `by` restored version `to`: they stand if they stood then."""
-        each = (
-            replace(old, undone_by=0 if old.version <= to else old.undone_by or by)
-            if max(old.version, old.undone_by) > to
-            else old
-            for old in self.each
-        )
-        return replace(self, each=tuple(each))
 
     def encode(self) -> str:
         """Returns them as text, empty if there are none."""
         if not self.each and not self.forgotten:
             return ""
         forms = [
-            [each.version, each.undone_by, [[part.version, *part.offsets] for part in each.entries]]
+            [each.version, each.restored]
+            if each.restored is not None
+            else [each.version, [[part.version, *part.offsets] for part in each.entries]]
             for each in self.each
         ]
         return compact([self.forgotten, *forms])
@@ -94,9 +114,10 @@ class Reverts:
         each = tuple(
             Revert(
                 whole(version),
-                tuple(UndoneEntries(whole(at), tuple(map(whole, offsets))) for at, *offsets in entries),
-                whole(undone_by),
+                tuple(UndoneEntries(whole(at), tuple(map(whole, offsets))) for at, *offsets in undone),
             )
-            for version, undone_by, entries in forms
+            if isinstance(undone, list)
+            else Revert(whole(version), restored=whole(undone))
+            for version, undone in forms
         )
         return cls(each, whole(forgotten))

@@ -42,7 +42,7 @@ def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str] | No
         for name, mark in marks.apps.items()
     }
     promoted = () if then is None else then.promoted
-    reverts = marks.reverts.restored(to, by) if then is None else then.reverts
+    reverts = marks.reverts.restored(to, by)
     uuids = _uuids(marks, by, then, to)
     return replace(marks, apps=apps, uuids_rolled_back=uuids, promoted=promoted, reverts=reverts)
 
