@@ -6,11 +6,12 @@ Promise: a-revert-is-exact (docs/operations/promises.md).
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sys
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -23,12 +24,12 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_table.entry import Committed
-from lakefold_table.errors import PreconditionError
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import InvalidError, PreconditionError
 from tests.reverting import KINDS, Tables, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -191,59 +192,160 @@ def test_an_undone_batch_was_never_there(kind: str, together: bool, history: lis
         assert table.rows() == other.rows()
 
 
-def may_be_undone(history: list[Step], number: int, *, standing: set[int], since: int) -> bool:
-    """Whether what is done to a batch concerns no batch from `since` on that stands.
-
-    Rows that a batch added may have been deleted since.
-    """
-    step = history[number]
-    return not any(
-        set(later.ids) & set(step.ids) and not (step.what == "append" and later.what == "delete")
-        for at, later in enumerate(history[since:], since)
-        if at in standing
-    )
+NEVER = Duplicate(0)
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=EXAMPLES // 2, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    history=HISTORIES,
-    undoing=st.lists(st.tuples(st.integers(1, 7), st.integers(0, 6)), min_size=2, max_size=5),
+@dataclass(eq=False)
+class Played:
+    """A batch of a history and what it did to rows; or a revert of `undoes`, or a Restore of `restored`."""
+
+    key: Key
+    version: int
+    rows: dict[int, str | None] = field(default_factory=dict)
+    undoes: tuple[Played, ...] = ()
+    restored: int | None = None
+
+
+def rows_of(history: Sequence[Played]) -> dict[int, str]:
+    """The words by id after a history, as if what stands undone at its end had never been."""
+    counting: list[Played] = []
+    undone: set[Played] = set()
+    end = sys.maxsize
+    for each in reversed(history):
+        if each in undone or each.version > end:
+            continue
+        counting.append(each)
+        undone.update(each.undoes)
+        end = end if each.restored is None else each.restored
+    rows: dict[int, str | None] = {}
+    for each in reversed(counting):
+        rows |= each.rows
+    return {number: word for number, word in rows.items() if word is not None}
+
+
+@dataclass
+class Program:
+    """A table on which batches are written, undone and had again at random, beside what it has to be."""
+
+    table: Tables
+    played: list[Played] = field(default_factory=list)
+    vanished: set[int] = field(default_factory=set)
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def write(self, steps: Sequence[Step]) -> None:
+        """Writes batches as a group. Those that can't share its version are in later ones."""
+        rows, waiting = rows_of(self.played), []
+        for step in steps:
+            number, ids = next(self.numbers), step.ids
+            if step.what == "append":
+                ids = tuple(100 * (number + 1) + n for n in ids)
+            if step.what == "delete":
+                # Of a row with the key of one that comes back nothing is promised.
+                ids = tuple(n for n in ids if n in rows and n not in self.vanished)
+            if ids:
+                waiting.append((number, Step(step.what, ids)))
+        written = list(waiting)
+        fold(self.table, waiting)
+        folded = {number: self.table.batches.view().folded(Key("h", number)) for number, _ in written}
+        for number, step in sorted(written, key=lambda each: (folded[each[0]] or NEVER).version):
+            done = folded[number]
+            # A batch that changed nothing was not sent.
+            if done is not None:
+                rows = rows_of(self.played)
+                changed: dict[int, str | None] = {n: f"step {number} {n}" for n in step.ids}
+                if step.what == "delete":
+                    changed = {n: None for n in step.ids if n in rows}
+                self.note(Played(Key("h", number), done.version, changed))
+
+    def undo(self, chosen: Sequence[Played], mode: str) -> None:
+        """Undoes some of what was played, unless that is refused."""
+        batches = tuple((each.key.app_id, each.key.batch_id) for each in chosen)
+        named = {"batches": batches} if all(each.rows for each in chosen) else {"version": chosen[0].version}
+        operation = self.table.operation(**named, keys=("id",), **({mode: True} if mode else {}))
+        key = Key("r", next(self.numbers))
+        try:
+            version = self.table.put(operation, key)
+        except (PreconditionError, RevertConflictError):
+            return
+        assert operation.plan is not None
+        undone = {each.version: each.keys for each in operation.plan.entries}
+        undoes = [
+            each
+            for each in self.played
+            if each.version in undone
+            and (not each.rows or each.key.batch_id in {name.batch_id for name in undone[each.version]})
+        ]
+        self.note(Played(key, version, undoes=tuple(undoes)))
+
+    def write_again(self, batch: Played) -> None:
+        """Writes an undone batch again under its key, as `on_rolled_back="again"` does."""
+        envelope = UpsertRows(words(*batch.rows, word="again"), Merge(("id",))).build(
+            self.table.batches.view(), batch.key, self.table.batches.settings()
+        )
+        assert envelope is not None
+        envelope.after_revert = True
+        (result,) = self.table.batches.fold(envelope)
+        if isinstance(result, Committed):
+            rows: dict[int, str | None] = {number: f"again {number}" for number in batch.rows}
+            self.note(Played(batch.key, result.version, rows))
+
+    def restore(self, chosen: Played) -> None:
+        """Restores the version of what was played, unless the table is so already."""
+        try:
+            version = self.table.restore(chosen.version)
+        except InvalidError:
+            return
+        self.note(Played(Key("restore", 0), version, restored=chosen.version))
+
+    def note(self, played: Played) -> None:
+        """Notes what was played, and which rows are gone, or are others after a Restore."""
+        before = rows_of(self.played)
+        self.played.append(played)
+        now = rows_of(self.played)
+        gone = (n for n in before if n not in now or (played.restored is not None and now[n] != before[n]))
+        self.vanished.update(gone)
+
+
+UNDO = st.tuples(
+    st.lists(st.integers(0, 20), min_size=1, max_size=3, unique=True),
+    st.sampled_from(["", "keep_later", "with_dependents", "with_dependents"]),
 )
-def test_batches_that_were_undone_one_after_the_other_were_never_there(
-    kind: str,
-    together: bool,  # noqa: FBT001 - a parameter
-    history: list[Step],
-    undoing: list[tuple[int, int]],
-) -> None:
-    """Some are undone before others are written, and some of these are had again."""
-    history = numbered(history)
+ACTION = st.one_of(
+    st.lists(BATCH, min_size=1, max_size=3),
+    UNDO,
+    UNDO,
+    UNDO,
+    MAINTENANCE,
+    st.tuples(st.sampled_from(["again", "restore"]), st.integers(0, 20)),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(actions=st.lists(ACTION, min_size=16, max_size=32))
+def test_batches_that_were_undone_in_turn_were_never_there(kind: str, actions: list[Any]) -> None:
+    """Also with those that were built on them; some are undone before others are written, or had again."""
     with TemporaryDirectory() as folder:
-        table, other = (Tables.made(kind, Path(folder) / name) for name in ("undone", "without"))
-        table.append(words(*FIRST))
-        undone: dict[int, int] = {}
-        begin = 0
-        for end in sorted({*(min(at, len(history)) for at, _ in undoing), len(history)}):
-            played_on(table, history, range(begin, end), together=together)
-            begin = end
-            for at, chosen in undoing:
-                number = chosen % len(history)
-                standing = set(range(end)) - undone.keys()
-                if min(at, len(history)) != end or number >= end or not history[number].ids:
-                    continue
-                # A batch that changed nothing was not sent.
-                is_folded = table.batches.view().folded(Key("h", number)) is not None
-                if not is_folded or not may_be_undone(history, number, standing=standing, since=number + 1):
-                    continue
-                if number not in undone:
-                    undone[number] = table.revert(batches=(("h", number),))
-                    continue
-                # One that others were built on is not undone before them.
-                with suppress(PreconditionError, RevertConflictError):
-                    table.revert(version=undone[number])
-                    del undone[number]
-        other.append(words(*FIRST))
-        left = [number for number in range(len(history)) if number not in undone]
-        played_on(other, history, left, together=together)
-        assert table.rows() == other.rows()
+        program = Program(Tables.made(kind, Path(folder) / "t"))
+        version = program.table.append(words(*FIRST), Key("first", 1))
+        program.note(Played(Key("first", 1), version, {number: f"first {number}" for number in FIRST}))
+        for action in actions:
+            batches = [each for each in program.played if each.key.app_id == "h"]
+            others = [each for each in program.played if not each.rows]
+            match action:
+                case Step():
+                    maintain(program.table, action)
+                case list():
+                    program.write(action)
+                case list(picks), str(mode):
+                    among = batches if batches and (not others or picks[0] % 3) else others
+                    chosen = {pick % len(among): among[-1 - pick % len(among)] for pick in picks if among}
+                    some = [*chosen.values()] if among is batches else [*chosen.values()][:1]
+                    if some:
+                        program.undo(some, mode)
+                case "again", int(pick) if batches:
+                    program.write_again(batches[pick % len(batches)])
+                case "restore", int(pick) if len(program.played) > 1:
+                    program.restore(program.played[-1 - pick % len(program.played)])
+            words_now = sorted((row[:2] for row in program.table.rows()), key=repr)
+            assert words_now == sorted(rows_of(program.played).items(), key=repr)
