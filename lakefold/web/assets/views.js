@@ -160,7 +160,7 @@ export function tableList(page, fresh) {
     ["version", (row) => count(row.version), true],
     ["rows", (row) => count(row.rows), true],
     ["fragments (small)", (row) => `${count(row.fragments)} (${count(row.small_fragments)})`, true],
-    ["waiting (partition)", (row) => (row.loading ? "–" : `${waiting(row.waiting)} (${waiting(row.partition_lag)})`), true],
+    ["queued (in Kafka)", (row) => (row.loading ? "–" : `${waiting(row.waiting)} (${waiting(row.partition_lag)})`), true],
     ["commit latency", (row) => seconds(row.seconds_to_visible), true],
     ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table)), "medium"],
     ["consumers", (row) => (row.consumers && row.consumers.length ? make("div", {}, readers(row.consumers)) : "–"), "medium"],
