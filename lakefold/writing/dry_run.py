@@ -10,9 +10,10 @@ from lakefold_committer.replay.file_fold import fold_file
 from lakefold_committer.tables.branches import open_branch
 from lakefold_ingest.formats import format_of, read_view
 from lakefold_ingest.rows.unused_files import remove_files
-from lakefold_ingest.writing.batch import put_batch
-from lakefold_ingest.writing.batch_errors import accepted
+from lakefold_ingest.writing.batch import folded_before, put_batch
+from lakefold_ingest.writing.batch_errors import accepted, check_duplicate
 from lakefold_ingest.writing.report import BatchReport, figures_of
+from lakefold_ingest.writing.sending_query import ANYBODY
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Rejected
 from lakefold_table.errors import InvalidError, NotATableError, OptionName
@@ -33,13 +34,15 @@ _LIMITS = Limits(max_entries=1, max_bytes=1)
 def written(settings: WriteSettings, key: Key, operation: Operation, rows: RowSource | None) -> BatchReport:
     """Applies a batch as `put_batch`; with `settings.dry_run` it only returns what that would do."""
     return (
-        planned(settings, key, operation)
+        planned(settings, key, operation, rows)
         if settings.dry_run
         else put_batch(settings, key, operation, rows=rows)
     )
 
 
-def planned(settings: WriteSettings, key: Key, operation: Operation) -> BatchReport:
+def planned(
+    settings: WriteSettings, key: Key, operation: Operation, rows: RowSource | None = None
+) -> BatchReport:
     """Returns what a batch would do to the newest version of its table.
 
     The proposal is built as for a write, so its files are written; they are removed before this returns.
@@ -55,7 +58,9 @@ def planned(settings: WriteSettings, key: Key, operation: Operation) -> BatchRep
         raise NotATableError("there is no table to try it on", where=settings.table, hint=hint)
     folded = view.folded(key)
     if folded is not None and not (folded.rolled_back_by and settings.on_rolled_back == "again"):
-        return BatchReport(folded, is_sent=False, is_planned=True)
+        duplicate = folded_before(view, key, folded, operation, rows)
+        check_duplicate(duplicate, key, settings, ANYBODY)
+        return BatchReport(duplicate, is_sent=False, is_planned=True)
     envelope = operation.build(view, key, settings)
     if envelope is None:
         return BatchReport(None, is_sent=False, is_planned=True)

@@ -78,6 +78,8 @@ def test_a_dry_run_says_what_would_be_refused_or_is_there_already(
     dry: WriteOptions = {**options, "dry_run": True}
     wider: WriteOptions = {**dry, "merge_schema": True}
     assert lakefold.append(table, people(*range(6)), app_id="loader", batch_id=1, **dry).kind == "duplicate"
+    with pytest.raises(lakefold.ReusedKeyError):
+        lakefold.append(table, people(7), app_id="loader", batch_id=1, **dry)
     assert lakefold.delete(table, where="id = 99", **dry).kind == "empty"
     with pytest.raises(lakefold.InvalidError, match="other"):
         lakefold.append(table, pa.table({"other": [1]}), **dry)
@@ -88,6 +90,10 @@ def test_a_dry_run_says_what_would_be_refused_or_is_there_already(
     with pytest.raises(lakefold.InvalidError, match="it can only write"):
         lakefold.Writer(table, **dry).append(people(1)).result()
     assert not (table.parent / "none").exists()
+    given: Any = options
+    lakefold.restore(table, version=[*lakefold.history(table)][-1].version, **given)
+    with pytest.raises(lakefold.InvalidError, match="was folded before"):
+        lakefold.append(table, people(*range(6)), app_id="loader", batch_id=1, **dry)
 
 
 @pytest.mark.parametrize("format_name", ["lance", "delta"])

@@ -52,12 +52,12 @@ from lakefold_ingest.rows.fitting import check_known
 from lakefold_ingest.writing.bad_records import bad_records, check_bad_records
 from lakefold_ingest.writing.batch_errors import (
     accepted,
+    check_duplicate,
     earlier_refused,
     has_other_rows,
     invalid,
     is_rolled_back,
     older,
-    rolled_back,
 )
 from lakefold_ingest.writing.evolution import no_outcome_hint, with_columns_of
 from lakefold_ingest.writing.log_client import (
@@ -77,7 +77,6 @@ from lakefold_ingest.writing.operation import (
 )
 from lakefold_ingest.writing.recorded_answer import record_of, with_marks_before
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, refusal_text
-from lakefold_ingest.writing.reused_key import other_first_batch, reused_key
 from lakefold_ingest.writing.sending_query import ANYBODY, Sender
 from lakefold_ingest.writing.sent_batches import Unanswered
 from lakefold_ingest.writing.turns import BatchTurn
@@ -213,23 +212,9 @@ class StartedBatch:
         result = report.result
         if isinstance(result, Committed):
             note_published(table, self._settings.storage_options, result.version)
-        raises = self._settings.on_rolled_back != "skip"
-        if isinstance(result, Duplicate) and result.rolled_back_by and raises:
-            raise rolled_back(result, self.key, table)
-        if isinstance(result, Duplicate) and result.different_content and self._refuses_reused:
-            begins_anew = self._refuses_older and self.key.batch_id == 0
-            error = other_first_batch if begins_anew else reused_key
-            raise error(result, self.key, table)
+        if isinstance(result, Duplicate):
+            check_duplicate(result, self.key, self._settings, self._sender)
         return report
-
-    @property
-    def _refuses_reused(self) -> bool:
-        """Whether another batch under a key that was folded raises.
-
-        Whoever knows that it sends the batch for the first time checks that himself (`query_runs`).
-        """
-        passes = self._sender.in_order and self._settings.on_older_batch == "skip"
-        return self._settings.on_reused_key == "raise" and not passes and self._sender.may_repeat
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -258,7 +243,7 @@ class StartedBatch:
         view = with_marks_before(view, self.key, self._settings.storage_options)
         folded = view.folded(self.key)
         if folded is not None and not (folded.rolled_back_by and self._adds_again):
-            compared = self._compared_before(view, folded)
+            compared = folded_before(view, self.key, folded, self._operation, self._rows)
             self._report = BatchReport(compared, len(self._refusals), is_sent=False)
             return
         if self._settings.wait == "log":
@@ -301,26 +286,12 @@ class StartedBatch:
                 table_format.built_again(envelope)
             self._propose(view, envelope, self._turn.headers(view, envelope, build_s))
 
-    def _compared_before(self, view: View, folded: Duplicate) -> Duplicate:
-        """Returns the outcome of a batch that was folded before; the rows of a stream can be counted once."""
-        operation, content, said = self._operation, "", ""
-        if view.remembers_said(self.key):
-            said = self._said(view)
-        elif isinstance(operation, KnowsContent):
-            content = operation.content(view)
-        return _compared(view, self.key, folded, content, said)
-
     def _with_content(self, view: View, envelope: Envelope | None) -> Envelope:
         """Returns the envelope of a batch with a key, which says what the batch is; None changes nothing."""
         rows = 0 if envelope is None else figures_of(envelope, 0.0, 0.0, 0.0).rows
         proposed = view.nothing(self.key) if envelope is None else envelope
-        proposed.content = self._said(view, rows)
+        proposed.content = _said(self._operation, self._rows, view, rows)
         return proposed
-
-    def _said(self, view: View, rows: int | None = None) -> str:
-        """Returns what the operation says the batch is; empty if it can't."""
-        said = self._operation.said(view, rows) if isinstance(self._operation, SaysContent) else ""
-        return f"{said} {self._rows.checksum}" if said and self._rows is not None else said
 
     def _put_bad_rows(self, operation: LeavesRowsOut) -> None:
         """Appends rows that can't be written to their table, once, before the others are sent."""
@@ -587,6 +558,24 @@ def _no_answer(settings: WriteSettings, answer: Answer, what: str, view: View | 
     message = f"no outcome within {settings.timeout_s:g} s for {what} at {answer.position}"
     hint = f"{no_outcome_hint(view)}the same batch may be run again, it is folded once"
     return RetryError(message, where=settings.table, hint=hint)
+
+
+def folded_before(
+    view: View, key: Key, folded: Duplicate, operation: Operation, rows: RowSource | None
+) -> Duplicate:
+    """Returns the outcome of a batch that was folded before; the rows of a stream can be counted once."""
+    content, said = "", ""
+    if view.remembers_said(key):
+        said = _said(operation, rows, view)
+    elif isinstance(operation, KnowsContent):
+        content = operation.content(view)
+    return _compared(view, key, folded, content, said)
+
+
+def _said(operation: Operation, source: RowSource | None, view: View, rows: int | None = None) -> str:
+    """Returns what the operation says the batch is; empty if it can't."""
+    said = operation.said(view, rows) if isinstance(operation, SaysContent) else ""
+    return f"{said} {source.checksum}" if said and source is not None else said
 
 
 def _compared(view: View, key: Key, folded: Duplicate, content: str, said: str) -> Duplicate:

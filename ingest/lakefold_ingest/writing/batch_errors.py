@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.key import APP_ID
 from lakefold_ingest.writing.report import in_version, refusal_text
-from lakefold_ingest.writing.reused_key import ON_REUSED_KEY
+from lakefold_ingest.writing.reused_key import ON_REUSED_KEY, other_first_batch, reused_key
 from lakefold_table.entry import (
     Committed,
     Duplicate,
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.sending_query import Sender
+    from lakefold_ingest.writing.settings import WriteSettings
 
 SHARED_APP_ID = (
     "another query uses this ",
@@ -116,3 +118,18 @@ def invalid(outcome: Outcome, result: Invalid) -> RefusedError:
     """Returns the error for a proposal that the committer can't fold."""
     message = f"the committer can't fold it: {result.message}"
     return RefusedError(message, outcome=outcome, where=outcome.table, hint=result.hint)
+
+
+def check_duplicate(result: Duplicate, key: Key, settings: WriteSettings, sender: Sender) -> None:
+    """Raises `InvalidError` if the batch was undone, `ReusedKeyError` if another batch has its key.
+
+    That is, unless the settings let it pass. Whoever knows that a batch is sent for the first time checks
+    other rows himself (`query_runs`).
+    """
+    if result.rolled_back_by and settings.on_rolled_back != "skip":
+        raise rolled_back(result, key, settings.table)
+    passes = sender.in_order and settings.on_older_batch == "skip"
+    refuses = settings.on_reused_key == "raise" and not passes and sender.may_repeat
+    if result.different_content and refuses:
+        begins_anew = sender.in_order and key.batch_id == 0
+        raise (other_first_batch if begins_anew else reused_key)(result, key, settings.table)
