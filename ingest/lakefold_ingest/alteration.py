@@ -38,6 +38,12 @@ class Alteration:
             if twice:
                 hint = "change a column in one way at a time"
                 raise InvalidError("the column is named twice", where=twice[0], hint=hint)
+        again = [each.name for each in self.add if each.name in self.drop]
+        if again:
+            message = (
+                "the column is dropped and added: who follows the table would not see that its values went"
+            )
+            raise InvalidError(message, where=again[0], hint="drop it first, and add it by another call")
         required = [each.name for each in self.add if not each.nullable]
         if required:
             message = "the new column is NOT NULL, and the rows of the table have no value for it"

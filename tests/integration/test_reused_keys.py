@@ -108,6 +108,10 @@ DOORS: dict[str, tuple[Callable[..., lakefold.BatchReport], Callable[..., lakefo
         lambda table, **key: lakefold.overwrite(table, rows(5), where="n = 5", **key),
         lambda table, **key: lakefold.overwrite(table, rows(5), where="n > 4", **key),
     ),
+    "replacement of a row in a file with others": (
+        lambda table, **key: lakefold.overwrite(table, rows(2), where="n = 2", **key),
+        lambda table, **key: lakefold.overwrite(table, rows(2, 2), where="n = 2", **key),
+    ),
     "another operation": (
         lambda table, **key: lakefold.append(table, rows(5), **key),
         lambda table, **key: lakefold.upsert(table, rows(5), keys="n", **key),

@@ -196,6 +196,12 @@ def test_rows_of_a_version_are_shown_only_if_the_console_may(site: Site, root: P
     finally:
         showing.close()
     assert site.json(address.replace("version=2", "version=9"), 400)["error"]["message"]
+    first = site.json(address.replace("version=2", "version=1"))
+    assert (first["version"]["version"], first["diff"], first["note"]) == (
+        1,
+        None,
+        "It is the first version.",
+    )
 
 
 def test_brokers_that_are_away_are_reported_and_tables_are_shown_all_the_same(site: Site) -> None:
@@ -450,7 +456,7 @@ def alone(overview: dict[str, Any], partition: dict[str, Any]) -> dict[str, Any]
 def check_waiting(made: dict[str, Any]) -> None:
     """The entries that wait are shown for the table and for its partition; a number may not be known."""
     assert re.search(
-        r"waiting \(partition\).*5,678 \(1,234\).*unknown \(unknown\)", made["tables"]["text"], re.DOTALL
+        r"queued \(in Kafka\).*5,678 \(1,234\).*unknown \(unknown\)", made["tables"]["text"], re.DOTALL
     )
     for label in ("queued in the committer", "queued in Kafka"):
         assert re.search(rf"unknown\s+{label}", made["table"]["text"])

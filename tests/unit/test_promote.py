@@ -6,7 +6,7 @@ Promise: a-promote-is-exact (docs/operations/promises.md).
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import lance
 import pyarrow as pa
@@ -26,6 +26,7 @@ from tests.promoting import Branched
 from tests.reverting import LanceBatches, Tables, words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 KINDS = pytest.mark.parametrize("kind", ["lance", "lance-ids"])
@@ -233,6 +234,48 @@ def test_columns_have_to_be_those_of_the_main_branch(tmp_path: Path) -> None:
     lance.dataset(str(tmp_path / "t")).add_columns({"n": "id + 1"})
     with pytest.raises(PreconditionError, match="with values for rows of the main branch: n"):
         table.promote()
+
+
+TITLED: Any = {"path": "word", "name": "title"}
+MOVES: dict[str, Callable[[lance.LanceDataset], object]] = {
+    "dropped, and added again": lambda main: (
+        main.drop_columns(["word"]),
+        main.add_columns({"word": "cast(id as string)"}),
+    ),
+    "renamed, and another takes its name": lambda main: (
+        main.alter_columns(TITLED),
+        main.add_columns({"word": "cast(id as string)"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("kind", ["lance", "lance-ids"])
+def test_columns_that_the_main_branch_wrote_anew_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+    table = begun(kind, tmp_path)
+    table.branch.upsert(words(1, word="new"))
+    MOVES[name](lance.dataset(str(tmp_path / "t")))
+    with pytest.raises(PreconditionError, match="renamed or wrote anew: word"):
+        table.promote()
+
+
+@pytest.mark.parametrize("kind", ["lance", "lance-ids"])
+def test_values_of_columns_that_the_main_branch_got_since_are_not_lost(tmp_path: Path, kind: str) -> None:
+    table = begun(kind, tmp_path)
+    table.branch.upsert(words(1, word="new"))
+    lance.dataset(str(tmp_path / "t")).add_columns({"k": "id + 100"})
+    table.main.compact()
+    with pytest.raises(PreconditionError, match="in columns that the main branch got since: k"):
+        table.promote()
+
+
+def test_a_column_that_both_branches_renamed_is_no_obstacle(tmp_path: Path) -> None:
+    table = begun("lance", tmp_path)
+    for path in ("t", "t/tree/audit"):
+        lance.dataset(str(tmp_path / path)).alter_columns(TITLED)
+    table.branch.append(words(20).rename_columns(["id", "title"]))
+    assert isinstance(table.promote(), Committed)
+    assert table.main.rows() == table.branch.rows()
 
 
 def test_columns_that_the_branch_dropped_are_refused(tmp_path: Path) -> None:

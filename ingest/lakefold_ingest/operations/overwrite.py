@@ -51,6 +51,7 @@ class OverwriteRows(ChangesAnyRow):
         self.batch_columns = BatchColumns(rows.schema) if settings.keeps_schema else None
         self._rows, self._where, self._settings = rows, where, settings
         self._written: WrittenBefore | None = None
+        self._count: int | None = None
 
     def check(self, columns: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> None:
         """See `ChecksColumns.check`: the condition, and the first rows."""
@@ -61,10 +62,11 @@ class OverwriteRows(ChangesAnyRow):
         check_rows(self._rows.ahead(), fit(self.schema, columns, where), where)
 
     def said(self, view: View, rows: int | None = None) -> str:
-        """See `SaysContent.said`."""
-        del view
-        count = sum(batch.num_rows for batch in self._rows.batches()) if rows is None else rows
-        return batch_content(f"overwrite {self._where or ''}", self.schema.names, count)
+        """See `SaysContent.said`. An envelope may add more rows: those that stay of a replaced file."""
+        del view, rows
+        if self._count is None:
+            self._count = sum(batch.num_rows for batch in self._rows.batches())
+        return batch_content(f"overwrite {self._where or ''}", self.schema.names, self._count)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the rows, unless they are written, and returns the proposal.
@@ -79,13 +81,21 @@ class OverwriteRows(ChangesAnyRow):
                     raise
         with _in_python():
             planned = merge_format(view).replacement(view, self.schema, settings, self._where)
-            target, batches = planned.target, self._rows.batches()
+            target, batches = planned.target, self._counted()
             if planned.condition is not None:
                 batches, target = planned.condition.fitted(target, batches), target.fitted()
             writer = RowWriter(target)
             writer.write(batches)
         self._written = planned.operation.with_files(writer.written, BAD_ROWS.empty_table())
         return self._written.build(view, key, settings)
+
+    def _counted(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows, and counts them: they may be a stream, which is read once."""
+        count = 0
+        for batch in self._rows.batches():
+            count += batch.num_rows
+            yield batch
+        self._count = count
 
 
 @contextmanager

@@ -139,6 +139,8 @@ class Promotion:
         conflicts += [each for each in inserted if each.row not in changed]
         if not conflicts:
             self._check_content(effect, removed)
+            if effect.added.size:
+                self._check_new_columns(removed)
         ids = self._row_ids(effect, since, now) if effect.same_ids and not conflicts else removed[:0]
         return PromotionPlan(message, effect, removed, ids, keys, tuple(conflicts))
 
@@ -154,17 +156,26 @@ class Promotion:
         """Raises `PreconditionError` unless rows of the branch have the columns of the main branch."""
         ours = self._view.schema
         then, now = (read_state(self._of.source, version) for version in (since, self._of.until))
+        base, main = (read_state(self._main.source, each) for each in (self._base, self._main.newest))
         before, theirs = schema_of(then.head), schema_of(now.head)
+        names, on_main = ({each.id: each.name for each in state.head.fields} for state in (now, main))
+        shared_ids = {each.id for each in then.head.fields} & {each.id for each in base.head.fields}
+        moved = [
+            each.name
+            for each in before.fields
+            if each.id in shared_ids and names.get(each.id) != on_main.get(each.id)
+        ]
         types = {field.name: field.type for field in ours}
         other = [field.name for field in theirs.arrow if types.get(field.name) != field.type]
         dropped = [each for each in before.names if each not in theirs.names and each in ours.names]
-        new = {field.id: field.name for field in theirs.fields if field not in before.fields}
+        known = {each.id for each in before.fields}
+        new = {field.id: field.name for field in theirs.fields if field.id not in known}
         shared = (
             now.fragments.get(set(then.fragments.ids())).values() if new and not effect.replaced_by else ()
         )
         written = {number for each in shared for file in each.files for number in file.fields}
         valued = sorted(name for number, name in new.items() if number in written)
-        for names, what, remedy in (
+        for named, what, remedy in (
             (other, "that the main branch lacks or has in another type", "give it these columns"),
             (dropped, "that were dropped on the branch", "drop them on the main branch"),
             (
@@ -172,11 +183,32 @@ class Promotion:
                 "that were added on the branch with values for rows of the main branch",
                 "do that there",
             ),
+            (moved, "that one of both branches renamed or wrote anew", "do the same on the other branch"),
         ):
-            if names:
-                message = f"a promote can't change columns, and there are some {what}: {', '.join(names)}"
+            if named:
+                message = f"a promote can't change columns, and there are some {what}: {', '.join(named)}"
                 hint = f"{remedy} first, and promote again; or send the batches to the main branch"
                 raise PreconditionError(message, where=self._of.source.uri, hint=hint)
+
+    def _check_new_columns(self, removed: Addresses) -> None:
+        """Raises `PreconditionError` if rows that the branch changed have values in new columns on main."""
+        base, now = (read_state(self._main.source, each) for each in (self._base, self._main.newest))
+        known = {*schema_of(base.head).names}
+        new = [name for name in schema_of(now.head).names if name not in known]
+        rows = self._main.rows(removed, self._main.newest, new) if new and removed.size else None
+        valued = [] if rows is None else [name for name in new if rows[name].null_count < rows.num_rows]
+        if valued:
+            message = (
+                "rows that were changed on the branch have values in columns that the main branch got since: "
+                f"{', '.join(valued)}"
+            )
+            hint = "send the batches of the branch to the main branch"
+            raise PreconditionError(message, where=self._of.source.uri, hint=hint)
+
+    @property
+    def _base(self) -> int:
+        """The version of the main branch that the branch began with, or that has its last promote."""
+        return self._since_version or self._of.begin
 
     def _lost(self, followed: FollowedRows, rows: Addresses) -> Iterator[RowConflict]:
         """Yields the conflicts of rows that the branch removed, and that others changed on main."""
