@@ -292,7 +292,7 @@ def test_a_revert_that_is_had_again_counts_as_before(made: Tables) -> None:
 @EACH_KIND
 def test_a_revert_can_be_undone_as_often_as_it_is_had_again(made: Tables) -> None:
     made.append(words(1), Key("adder", 1))
-    first = made.revert(batches=ADDER)
+    first = second = third = made.revert(batches=ADDER)
     for _ in range(2):
         second = made.revert(version=first)
         assert ids(made) == [1, 100]
