@@ -21,7 +21,7 @@ from lakefold_ingest.rows.row_source import RowSource
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_reader.formats import open_source
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import PreconditionError
 from tests.delta_merging import DeltaFolding
 from tests.reverting import KINDS, Tables, words
@@ -49,6 +49,25 @@ def made(tmp_path: Path, kind: str) -> Tables:
 def ids(made: Tables) -> list[object]:
     """The ids of the rows."""
     return [row[0] for row in made.rows()]
+
+
+def restored_by_others(made: Tables, version: int) -> int:
+    """Restores a version as pylance or delta-rs does; returns the new one."""
+    path = str(made.batches.path)
+    if isinstance(made.batches, DeltaFolding):
+        DeltaTable(path).restore(version)
+    else:
+        lance.dataset(path, version=version).restore()
+    return made.version
+
+
+def is_undone(made: Tables) -> bool:
+    """Whether a repetition of the batch of `ADDER` is answered as one that was undone."""
+    repetition = made.batches.build(append_source(RowSource(words(1))), Key("adder", 1))
+    assert repetition is not None
+    (answer,) = made.batches.fold(repetition)
+    assert isinstance(answer, Duplicate)
+    return bool(answer.rolled_back_by)
 
 
 def overwrite(made: Tables, rows: pa.Table) -> int:
@@ -420,3 +439,56 @@ def test_rows_that_a_compaction_in_the_same_version_moved_are_not_the_batch_s(ma
     assert [result.version for result in results if isinstance(result, Committed)] == [made.version] * 2
     made.revert(batches=ADDER)
     assert ids(made) == [1, 100, 2]
+
+
+@EACH_KIND
+def test_a_batch_counts_as_undone_while_reverts_of_reverts_leave_it_out(made: Tables) -> None:
+    """Else a repetition is dropped though its rows are gone, or added beside them."""
+    made.append(words(1), Key("adder", 1))
+    first = version = made.revert(batches=ADDER)
+    for turn in range(4):
+        assert is_undone(made) == (turn % 2 == 0)
+        assert (1 in ids(made)) == (turn % 2 == 1)
+        version = made.revert(version=version)
+    made.revert(version=first)
+    assert not is_undone(made)
+    assert 1 in ids(made)
+
+
+@EACH_KIND
+def test_a_batch_counts_as_undone_again_when_a_restore_that_had_it_back_is_undone(made: Tables) -> None:
+    """The first revert is in force then, and undoing it has the batch again."""
+    added = made.append(words(1), Key("adder", 1))
+    first = made.revert(batches=ADDER)
+    restore = made.restore(added)
+    assert not is_undone(made)
+    made.revert(version=restore)
+    assert is_undone(made)
+    assert 1 not in ids(made)
+    made.revert(version=first)
+    assert not is_undone(made)
+    assert 1 in ids(made)
+
+
+@EACH_KIND
+def test_a_batch_is_back_when_the_restore_of_a_version_without_it_is_undone(made: Tables) -> None:
+    """That version's marks say that another version left the batch out."""
+    before = made.version
+    made.append(words(1), Key("adder", 1))
+    first = made.restore(before)
+    made.revert(version=first)
+    made.revert(version=made.restore(first))
+    assert not is_undone(made)
+    assert 1 in ids(made)
+
+
+@FOR_OTHERS
+def test_a_batch_is_back_when_a_restore_of_another_client_is_undone(made: Tables) -> None:
+    """Such a version has no keys."""
+    before = made.version
+    made.append(words(1), Key("adder", 1))
+    restore = restored_by_others(made, before)
+    assert is_undone(made)
+    made.revert(version=restore)
+    assert not is_undone(made)
+    assert 1 in ids(made)

@@ -113,9 +113,9 @@ class Keys:
         """Notes that `version` undoes these entries; keys that were not folded are passed over.
 
         If one of these had undone others, or was a Restore, what it had left out is in the table again. Such
-        an entry is alone in its version.
+        an entry is alone in its version. Keys of other versions were undone by what is in force again.
         """
-        entries = (UndoneEntries(each.version, tuple(each.offsets)) for each in undone.entries)
+        entries = [UndoneEntries(each.version, tuple(each.offsets)) for each in undone.entries]
         self._reverts = self._reverts.with_revert(version, entries)
         for key in undone.keys:
             if key.app_id and key.HasField("batch_id"):
@@ -126,12 +126,18 @@ class Keys:
                 folded_in = self._uuids[key.uuid]
             else:
                 continue
-            self._leave_out(key, version)
+            is_named = folded_in in {each.version for each in entries}
+            self._leave_out(key, version if is_named else self._reverts.undone_by(folded_in) or version)
             if folded_in:
                 self._bring_back(folded_in)
                 self._promoted = tuple(
                     (*each[:3], version) if each[2] == folded_in else each for each in self._promoted
                 )
+        left_out_by = {part[2] for mark in self._marks.apps.values() for part in mark.rolled_back}
+        for by in sorted(left_out_by | set(self._marks.uuids_rolled_back.values())):
+            # Another client's Restore has no key; a Restore has what was left out of the version restored.
+            if self._reverts.undone_by(by):
+                self._bring_back(by)
 
     def promote_fault(self, promotes: Promotes) -> Rejected | Invalid | None:
         """Returns why another branch can't be promoted as proposed; None if it can.

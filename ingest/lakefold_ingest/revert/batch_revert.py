@@ -16,7 +16,7 @@ from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.turns import ChangesAnyRow
 from lakefold_ingest.revert.conflicts import RevertConflictError
 from lakefold_ingest.revert.formats import row_history
-from lakefold_ingest.revert.named_entries import EntrySearch
+from lakefold_ingest.revert.named_entries import EntrySearch, keys_brought_back
 from lakefold_ingest.revert.plan import plan_revert
 from lakefold_ingest.revert.row_history import NO_ADDRESSES, ReturningRows
 from lakefold_reader.versions.branches import with_history
@@ -120,7 +120,8 @@ class RevertBatches(ChangesAnyRow):
             envelope = history.proposal(view, key, settings, plan.removed, _returned(history, plan))
         envelope.reverts.SetInParent()
         for each in plan.entries:
-            envelope.reverts.keys.extend(name.message() for name in each.keys)
+            again = keys_brought_back(history.source, each.version)
+            envelope.reverts.keys.extend(name.message() for name in (*each.keys, *again))
             envelope.reverts.entries.append(each.message())
         return envelope
 

@@ -16,11 +16,12 @@ from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.proposals import ProposalName, counting_marks, find
 from lakefold_table.errors import InvalidError, PreconditionError, VersionExpiredError
 from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.intervals import joined, less
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.record import position_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_reader.format.source import Source
     from lakefold_table.entry import Entry
@@ -210,3 +211,21 @@ class EntrySearch:
             else:
                 keys += [EntryKey(each.app_id, batch) for batch, at in mark.recent if at == version]
         return tuple(keys)
+
+
+def keys_brought_back(source: Source, version: int) -> Iterator[EntryKey]:
+    """Yields the keys that were undone before a revert or a Restore, and were not in its version any more."""
+    numbers = [number for number in numbers_of(source) if number <= version]
+    after, summary = counting_marks(source, numbers), source.summary(version)
+    restores = summary is not None and summary.restored is not None
+    if after is None or not (restores or version in {each.version for each in after.reverts.each}):
+        return
+    before = counting_marks(source, numbers[:-1]) or Marks()
+    for app_id, mark in before.apps.items():
+        left_out = joined(sorted(part[:2] for part in mark.rolled_back))
+        now = joined(sorted(part[:2] for part in after.apps.get(app_id, AppMark()).rolled_back))
+        for first, last in less(left_out, now):
+            yield EntryKey(app_id, first, last_batch_id=last if last > first else 0)
+    yield from (
+        EntryKey(uuid=uuid) for uuid in before.uuids_rolled_back if uuid not in after.uuids_rolled_back
+    )
