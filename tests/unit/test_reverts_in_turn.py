@@ -492,3 +492,15 @@ def test_a_batch_is_back_when_a_restore_of_another_client_is_undone(made: Tables
     made.revert(version=restore)
     assert not is_undone(made)
     assert 1 in ids(made)
+
+
+@EACH_KIND
+def test_a_batch_goes_whose_row_came_back_in_place_of_an_equal_one(made: Tables) -> None:
+    """The row that the revert brought back is the batch's, not the one that the revert took out."""
+    made.append(words(1, 2), Key("adder", 1))
+    changed = made.upsert(words(1, word="other"))
+    made.upsert(words(1))
+    made.revert(version=changed, with_dependents=True)
+    assert ids(made) == [1, 100, 2]
+    made.revert(batches=ADDER)
+    assert ids(made) == [100]

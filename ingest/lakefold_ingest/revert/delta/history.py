@@ -330,7 +330,9 @@ class DeltaRowHistory(RowHistory):
         copies = tuple(added.values())
         record = decode_record(summary.properties, self.source.uri) if summary.own else None
         rows = content_of(summary).info.rows_copied
-        if record is not None and len(record.committed) == 1 and rows:
+        says_copies = rows or all(file.data_change for file in copies)
+        if record is not None and len(record.committed) == 1 and says_copies:
+            # Also if it copied none: a revert may bring back rows that equal those it takes out.
             copies = _first_files(copies, rows)
         moves = () if summary.restored is not None else _moves(added.values(), removed)
         tagged = {path for move in moves for path in (move.source, move.target)}
