@@ -504,3 +504,20 @@ def test_a_batch_goes_whose_row_came_back_in_place_of_an_equal_one(made: Tables)
     assert ids(made) == [1, 100, 2]
     made.revert(batches=ADDER)
     assert ids(made) == [100]
+
+
+@EACH_KIND
+def test_a_restore_is_not_undone_under_a_revert_that_would_have_been_refused(made: Tables) -> None:
+    made.upsert(words(7, 8, word="first"), Key("a", 1))
+    undone = made.revert(batches=(("a", 1),), keys=("id",))
+    later = made.upsert(words(8, word="later"), Key("a", 2))
+    had_again = made.revert(version=undone, keep_later=True, keys=("id",))
+    restore = made.restore(later)
+    last = made.revert(batches=(("a", 2),), keys=("id",))
+    with pytest.raises(
+        PreconditionError, match=f"version {last} was built on the revert in version {had_again}"
+    ):
+        made.revert(version=restore, with_dependents=True, keys=("id",))
+    made.revert(version=last)
+    made.revert(version=restore, keys=("id",))
+    assert sorted(ids(made)) == [7, 8, 100]

@@ -52,11 +52,16 @@ class EarlierReverts:
 
         Raises `PreconditionError` if a revert is among them on which a later one was built: that undid an
         entry that had removed rows of what the first one undid, or for whose rows the first one left some
-        away. Those would be missing, or be in the table still.
+        away. Those would be missing, or be in the table still. The same holds for a revert that stands again
+        as the Restore before which it was is undone.
         """
         self._undone = frozenset(each.version for each in undone)
         self._kept.clear()
-        for revert in (each for each in self._marks.standing() if each.version in self._undone):
+        now = self._marks.standing()
+        known = {each.version for each in now} | {named.version for each in now for named in each.entries}
+        turned = {each.version for each in now if each.version in self._undone}
+        turned |= {each.version for each in self.standing} - known
+        for revert in (each for each in self._marks.each if each.version in turned):
             for later in (each for each in self.standing if each.version > revert.version):
                 pairs = product(later.entries, self._undone_by(revert))
                 for entries, (by, at) in pairs:
