@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.entry import Committed, Duplicate, Outcome, Rejected, Tagged, tagged_text
@@ -64,9 +65,9 @@ class LastOutcomes:
     refusal: dict[str, Any] | None = None
     counts: deque[_Counts] = field(default_factory=deque)
 
-    def since(self, step: int) -> list[_Counts]:
-        """Returns the counts of the steps after this one."""
-        return [each for each in self.counts if each.step > step]
+    def since(self, step: int, most: int = STEPS) -> list[_Counts]:
+        """Returns the counts of the steps after this one, of the last `most` steps with outcomes."""
+        return [each for each in islice(reversed(self.counts), most) if each.step > step]
 
     def forget(self, steps: int) -> int:
         """Forgets all but the counts of the last `steps` with outcomes. Returns how many that were."""
@@ -97,6 +98,8 @@ class Activity:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._tables: OrderedDict[str, LastOutcomes] = OrderedDict()
+        # Those with more counts than the last `_RECENT_STEPS`, in the same order.
+        self._long: OrderedDict[str, LastOutcomes] = OrderedDict()
         self._kept = 0
         self._steps: dict[int, _Step] = {}
         self._changed = threading.Condition()
@@ -109,12 +112,12 @@ class Activity:
             for each in reported:
                 self._add(each.outcome, each.time_us)
             while len(self._tables) > MAX_TABLES:
-                _, table = self._tables.popitem(last=False)
+                uri, table = self._tables.popitem(last=False)
+                self._long.pop(uri, None)
                 self._kept -= len(table.counts)
-            for table in self._tables.values() if self._kept > MAX_COUNTS else ():
+            while self._kept > MAX_COUNTS and self._long:
+                _, table = self._long.popitem(last=False)
                 self._kept -= table.forget(_RECENT_STEPS)
-                if self._kept <= MAX_COUNTS:
-                    break
             self._changed.notify_all()
 
     def add_seconds(self, seconds: float, at: float) -> None:
@@ -197,11 +200,11 @@ class Activity:
         with self._changed:
             table = self._tables.get(uri) or LastOutcomes()
             now = int(self._now()) // STEP_S
-            recent, seconds = table.since(now - _RATE_STEPS), STEP_S * _RATE_STEPS
+            recent, seconds = table.since(now - _RATE_STEPS, _RECENT_STEPS), STEP_S * _RATE_STEPS
             return {
                 "last": table.last,
                 "refusal": table.refusal,
-                "refused": sum(each.refused for each in table.since(now - _RECENT_STEPS)),
+                "refused": sum(each.refused for each in table.since(now - _RECENT_STEPS, _RECENT_STEPS)),
                 "rate": sum(each.outcomes for each in recent) / seconds,
                 "rows_rate": sum(each.rows for each in recent) / seconds,
                 "version": table.version,
@@ -279,6 +282,9 @@ class Activity:
         if not table.counts or table.counts[-1].step != number:
             table.counts.append(_Counts(number))
             self._kept += 1 - table.forget(STEPS)
+        if len(table.counts) > _RECENT_STEPS:
+            self._long[outcome.table[:MAX_TEXT]] = table
+            self._long.move_to_end(outcome.table[:MAX_TEXT])
         counts = table.counts[-1]
         counts.outcomes += 1
         counts.rows += rows
