@@ -20,6 +20,7 @@ from lakefold_ingest.revert.named_entries import EntrySearch, keys_brought_back
 from lakefold_ingest.revert.plan import plan_revert
 from lakefold_ingest.revert.row_history import NO_ADDRESSES, ReturningRows
 from lakefold_reader.versions.branches import with_history
+from lakefold_reader.versions.listing import numbers_of
 from lakefold_table.errors import InvalidError, OptionName, PreconditionError
 
 if TYPE_CHECKING:
@@ -119,8 +120,9 @@ class RevertBatches(ChangesAnyRow):
         else:
             envelope = history.proposal(view, key, settings, plan.removed, _returned(history, plan))
         envelope.reverts.SetInParent()
+        numbers = numbers_of(history.source)
         for each in plan.entries:
-            again = keys_brought_back(history.source, each.version)
+            again = keys_brought_back(history.source, numbers, each.version)
             envelope.reverts.keys.extend(name.message() for name in (*each.keys, *again))
             envelope.reverts.entries.append(each.message())
         return envelope
@@ -143,7 +145,7 @@ class RevertBatches(ChangesAnyRow):
         )
         if self.plan.changes_nothing:
             for each in named:
-                _check_changes_rows(source, each.version)
+                _check_changes_rows(history, each.version)
         return history, self.plan
 
     def check(self, plan: RevertPlan, where: str) -> None:
@@ -165,17 +167,14 @@ class RevertBatches(ChangesAnyRow):
             raise PreconditionError(message, where=where, hint=hint)
 
 
-def _check_changes_rows(source: Source, version: int) -> None:
+def _check_changes_rows(history: RowHistory, version: int) -> None:
     """Raises `PreconditionError` for a version that changed columns and no row, e.g. a rename."""
-    before, after = (
-        None if each is None else source.format.schema(each)
-        for each in (source.summary(number, whole=True) for number in (version - 1, version))
-    )
-    if before is not None and after is not None and before.names != after.names:
-        columns = f"{', '.join(before.names)} became {', '.join(after.names)}"
+    before, after = (history.column_names(each) for each in (version - 1, version))
+    if before is not None and after is not None and before != after:
+        columns = f"{', '.join(before)} became {', '.join(after)}"
         message = f"version {version} changed columns and no row: {columns}"
         hint = "change them back: `lakefold alter`, `lakefold.alter`"
-        raise PreconditionError(message, where=source.uri, hint=hint)
+        raise PreconditionError(message, where=history.source.uri, hint=hint)
 
 
 def _returned(history: RowHistory, plan: RevertPlan) -> ReturningRows:

@@ -6,7 +6,7 @@ version are named. If others share its version, the log shows which is which.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.revert.entries import EntryKey, LoggedEntries, NamedVersion, record_at
@@ -213,9 +213,12 @@ class EntrySearch:
         return tuple(keys)
 
 
-def keys_brought_back(source: Source, version: int) -> Iterator[EntryKey]:
-    """Yields the keys that were undone before a revert or a Restore, and were not in its version any more."""
-    numbers = [number for number in numbers_of(source) if number <= version]
+def keys_brought_back(source: Source, numbers: Sequence[int], version: int) -> Iterator[EntryKey]:
+    """Yields the keys that were undone before a revert or a Restore, and were not in its version any more.
+
+    `numbers`: the versions that exist, ascending.
+    """
+    numbers = numbers[: bisect_right(numbers, version)]
     after, summary = counting_marks(source, numbers), source.summary(version)
     restores = summary is not None and summary.restored is not None
     if after is None or not (restores or version in {each.version for each in after.reverts.each}):

@@ -229,7 +229,8 @@ class _Planner:
         """Raises `PreconditionError` if rows would come back without columns that the entry dropped."""
         if not undone.returned.size:
             return
-        before, after = (self._column_names(each) for each in (undone.version - 1, undone.version))
+        versions = (undone.version - 1, undone.version)
+        before, after = ({*(self._history.column_names(each) or ())} for each in versions)
         dropped = sorted(before - after)
         if dropped:
             message = (
@@ -238,12 +239,6 @@ class _Planner:
             )
             hint = "restore the version before it, also but for some batches"
             raise PreconditionError(message, where=self._history.source.uri, hint=hint)
-
-    def _column_names(self, version: int) -> set[str]:
-        source = self._history.source
-        summary = source.summary(version, whole=True)
-        schema = None if summary is None else source.format.schema(summary)
-        return set() if schema is None else set(schema.names)
 
     def _lost_rows(self, undone: Undone, others: Sequence[Undone]) -> Iterator[RowConflict]:
         """Yields the conflicts of added rows that are gone, and notes which rows don't come back."""

@@ -98,6 +98,12 @@ class RowHistory(ABC):
     def columns(self) -> Sequence[str]:
         """The names of the columns of the newest version."""
 
+    def column_names(self, version: int) -> Sequence[str] | None:
+        """Returns the names of the columns of a version; None if it is gone or doesn't say them."""
+        summary = self.source.summary(version, whole=True)
+        schema = None if summary is None else self.source.format.schema(summary)
+        return None if schema is None else schema.names
+
     @abstractmethod
     def version_rows(self, version: int) -> RemovedAndAdded:
         """Returns the rows that a version changed, by comparison with the version before.
