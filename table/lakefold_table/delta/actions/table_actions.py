@@ -30,6 +30,7 @@ RESTORE_TABLE: Final = "RESTORE"
 MOST_BATCH: Final = 2**63 - 1
 """The highest number of a batch that fits into a `txn` action."""
 _MOST_DIGITS: Final = 18
+"""The most digits of a version that is written as text: it is a long."""
 _NUMBER: Final = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}", re.ASCII)
 _METRICS: Final = "operationMetrics"
 _COPIED: Final = ("numTargetRowsCopied", "numCopiedRows", "num_target_rows_copied", "num_copied_rows")
@@ -47,7 +48,6 @@ _DELETED: Final = (
     "num_deleted_rows",
 )
 """The names of metrics: delta-spark's of MERGE, and of DELETE and UPDATE; those of delta-rs."""
-"""The most digits of a version that is written as text: it is a long."""
 
 
 @action
