@@ -14,11 +14,12 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import parse_large, parsed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Entry
 from lakefold_table.format import Fetched
 from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.manifests.codec import decode_file
+from lakefold_table.lance.manifests.codec import LENGTH, decode_file
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import own_marks
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.grouping import Grouping, Limits
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Outcome, Result
     from lakefold_table.format import State
     from lakefold_table.lance.kinds import Kind
@@ -147,6 +147,13 @@ def packed_of(item: Entry) -> Packed | None:
 def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Entry]:
     """The envelopes at consecutive offsets."""
     return [entry(envelope, first + number, log) for number, envelope in enumerate(envelopes)]
+
+
+def seen_by_clients(file: bytes) -> Transaction:
+    """The transaction of a manifest file as other Lance clients read it: that at the offset in field 23."""
+    offset = decode_file(file).head.transaction_section
+    (length,) = LENGTH.unpack_from(file, offset)
+    return Transaction.FromString(file[offset + LENGTH.size :][:length])
 
 
 @dataclass

@@ -21,7 +21,7 @@ from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN, head_line,
 from lakefold_table.delta.json_text import MOST_BYTES
 from lakefold_table.delta.snapshot.snapshot import APPS
 from lakefold_table.delta.state import DeltaState
-from lakefold_table.entry import Committed, Duplicate, Invalid
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.format import CommitMetadata
 from lakefold_table.formats import BUILT_IN
@@ -272,3 +272,18 @@ def test_the_head_of_a_large_group_is_read_although_no_other_line_may_be_as_long
     assert own_head(parse_actions(line), 1) == head
     with pytest.raises(DamagedError, match="more than the 8388608 that are read"):
         list(parse_actions(line.replace(b"lakefoldLength", b"lakefoldlength")))
+
+
+def test_a_proposal_becomes_the_version_that_it_names_or_none(table: Table) -> None:
+    """A fold of a file log makes a version of a refusal too, so the third is the one after that."""
+    table.begin()
+    sent = [table.propose(table.file(f"{number}.parquet", number)) for number in range(3)]
+    for envelope, number in zip(sent, (1, 1, 3), strict=True):
+        envelope.as_version = number
+    first, taken, next_one = table.fold(*sent)
+    assert isinstance(first, Committed)
+    assert isinstance(next_one, Committed)
+    assert (first.version, next_one.version) == (1, 3)
+    assert isinstance(taken, Rejected)
+    assert taken.conflict.retryable
+    assert table.rows() == [0, 2]

@@ -83,6 +83,21 @@ def test_entries_of_kinds_that_share_no_version_are_a_difference() -> None:
         assert replays.verdict is Verdict.DIFFERENT
 
 
+def test_versions_that_entries_name_are_the_same_and_so_are_their_refusals() -> None:
+    """One refusal waits for the next version; two entries are built on older versions than the one before."""
+    named = {3: 2, 4: 3, 5: 3, 6: 4}
+    sent = [
+        here(changed(append(f"v{offset}"), lambda e, at=number: setattr(e, "as_version", at)))
+        for offset, number in named.items()
+    ]
+    table = fold_all(2, 1)
+    for offset, envelope in zip(named, sent, strict=True):
+        fold_at(table, [envelope], offset)
+    replays = replayed(Listed(entries([*ALL[:3], *sent], 0)))
+    assert [each.verdict for each in replays] == [Verdict.SAME] * 4
+    assert [each.refused for each in replays] == [1, 0, 1, 1]
+
+
 def test_takeovers_and_versions_that_only_show_an_epoch_are_the_same() -> None:
     fold_all(2, 3)
     fold_at(opened(HERE), ALL[:5], 0)

@@ -244,7 +244,7 @@ class _Folding:
         if entry.proposal is not None and entry.proposal.format == ANY_FORMAT:
             return self._answer_any_format(entry)
         seen = self._keys.seen(entry)
-        other = entry.fault or self._other_format(entry) or self._other_table(entry)
+        other = entry.fault or self._other_format(entry) or self._other_table(entry) or self._taken(entry)
         if entry.envelope.HasField("promotes") and not (seen or other):
             other = self._keys.promote_fault(entry.envelope.promotes)
         verdict = seen or other or self._draft.add(entry)
@@ -373,6 +373,14 @@ class _Folding:
                 f"{now or 'another one'} now: it was made anew or restored to an earlier copy",
             )
         )
+
+    def _taken(self, entry: Entry) -> Rejected | None:
+        """Returns why an entry is refused that is to become a version of another number than the next one."""
+        envelope = entry.envelope
+        if not envelope.HasField("as_version") or envelope.as_version == self._version:
+            return None
+        message = f"it was to become version {envelope.as_version}, and the next one is {self._version}"
+        return Rejected(Conflict(retryable=True, message=message, other_version=self._table.version))
 
     def _roll_back(self, version: int | None) -> None:
         """Notes which keys a Restore of this version leaves out; it is the first entry of its own version."""

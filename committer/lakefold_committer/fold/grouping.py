@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakefold_table.format import ALONE, GroupingRule, State
 from lakefold_table.proposal import ANY_FORMAT
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_table.entry import Entry
+
+
+NAMING_A_VERSION: Final = ("reverts", "promotes", "as_version")
+"""Fields of an envelope whose entry is alone in its version.
+
+The marks name what undid an entry by its version, and what a promote has put here; the third is the number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,7 @@ def end_of(
 def _name_of(entry: Entry, group_of: GroupingRule) -> str | None:
     """Returns what a `GroupingRule` does, for entries that no format judges as well."""
     proposal = entry.proposal
-    if entry.envelope.HasField("reverts") or entry.envelope.HasField("promotes"):
-        # The marks name what undid an entry by its version, and what a promote has put here.
+    if any(entry.envelope.HasField(name) for name in NAMING_A_VERSION):
         return ALONE
     if proposal is None:
         # The envelope of a claim is fetched when its turn comes, and may be large.

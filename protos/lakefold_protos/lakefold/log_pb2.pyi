@@ -69,6 +69,7 @@ class Envelope(_message.Message):
     REVERTS_FIELD_NUMBER: _builtins.int
     AFTER_REVERT_FIELD_NUMBER: _builtins.int
     PROMOTES_FIELD_NUMBER: _builtins.int
+    AS_VERSION_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
     app_id: _builtins.str
@@ -90,6 +91,11 @@ class Envelope(_message.Message):
     """
     after_revert: _builtins.bool
     """If the batch was folded under this key and undone since, this one is folded in its place."""
+    as_version: _builtins.int
+    """The number of the version that the proposal becomes, alone. If the table's next version has another number, the
+    proposal is refused as retryable, and its key isn't remembered. A version of a Lance table has the transaction as it
+    was sent, so that its sender knows it again; a proposal that says so was built on the version before that one.
+    """
     @_builtins.property
     def affected_rows(self) -> _containers.ScalarMap[_builtins.int, _builtins.bytes]:
         """For each fragment id the physical offsets of the rows that change, as a portable 32 bit Roaring bitmap."""
@@ -161,19 +167,24 @@ class Envelope(_message.Message):
         reverts: Global___Reverts | None = ...,
         after_revert: _builtins.bool | None = ...,
         promotes: Global___Promotes | None = ...,
+        as_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_batch_id", b"_batch_id", "after_revert", b"after_revert", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "promotes", b"promotes", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_as_version", b"_as_version", "_batch_id", b"_batch_id", "after_revert", b"after_revert", "as_version", b"as_version", "author", b"author", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "promotes", b"promotes", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "after_revert", b"after_revert", "app_id", b"app_id", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "promotes", b"promotes", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert", "_as_version", b"_as_version", "_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "after_revert", b"after_revert", "app_id", b"app_id", "as_version", b"as_version", "author", b"author", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "content", b"content", "create", b"create", "delete_branch", b"delete_branch", "delta", b"delta", "forget_app", b"forget_app", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "promotes", b"promotes", "proposal", b"proposal", "proposed_at", b"proposed_at", "reads", b"reads", "reverts", b"reverts", "table", b"table", "table_id", b"table_id", "tag", b"tag", "version_mark", b"version_mark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_revert: _TypeAlias = _typing.Literal["after_revert"]  # noqa: Y015
     _WhichOneofArgType__after_revert: _TypeAlias = _typing.Literal["_after_revert", b"_after_revert"]  # noqa: Y015
+    _WhichOneofReturnType__as_version: _TypeAlias = _typing.Literal["as_version"]  # noqa: Y015
+    _WhichOneofArgType__as_version: _TypeAlias = _typing.Literal["_as_version", b"_as_version"]  # noqa: Y015
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
     _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "tag", "delete_branch", "claim", "forget_app"]  # noqa: Y015
     _WhichOneofArgType_proposal: _TypeAlias = _typing.Literal["proposal", b"proposal"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after_revert) -> _WhichOneofReturnType__after_revert | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__as_version) -> _WhichOneofReturnType__as_version | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
     @_typing.overload

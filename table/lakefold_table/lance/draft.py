@@ -86,6 +86,7 @@ class LanceDraft:
         self._shares: str | None = None
         self._ours: Footprint | None = None
         self._begins_clone = False
+        self._as_sent: Transaction | None = None
         self._merged: Transaction | None = None
         self._following: History | None = None
 
@@ -130,6 +131,7 @@ class LanceDraft:
         rebased = 0 < envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
         self._join(change.transaction)
+        self._as_sent = proposal.as_sent
         ours = self._ours if change.transaction is envelope.lance else None
         if not changes_nothing(change.transaction):
             self._remember(ours or footprint_of(change.transaction))
@@ -258,11 +260,13 @@ class LanceDraft:
         )
         packed = table.packed if len(self._transactions) == 1 else None
         encoded = encode_transaction(transaction, packed)
+        as_sent = [] if self._as_sent is None else encode_transaction(self._as_sent)
         copy = None
         if self._transaction_file:
-            head.transaction_file = transaction_name(transaction.read_version, encoded)
-            copy = CopyFile(transaction_path(head.transaction_file), encoded)
-        buffers = assemble_file(head, fragments, table.index_section, encoded)
+            shown = as_sent or encoded
+            head.transaction_file = transaction_name(transaction.read_version, shown)
+            copy = CopyFile(transaction_path(head.transaction_file), shown)
+        buffers = assemble_file(head, fragments, table.index_section, encoded, b"".join(as_sent))
         state = LanceState(
             head,
             fragments,

@@ -42,14 +42,22 @@ class LanceProposal:
     """The proposal that an envelope holds in its field `lance`. Not to be changed.
 
     `packed`: the fragments of an Append, if they are kept encoded; then the envelope has none. `plain`: the
-    content of a usual Append, if it was taken apart; the envelope has the same.
+    content of a usual Append, if it was taken apart; the envelope has the same. `as_sent`: the transaction as
+    it was sent, if the version keeps it so (`Envelope.as_version`).
     """
 
-    __slots__ = ("envelope", "packed", "plain", "uuid")
+    __slots__ = ("as_sent", "envelope", "packed", "plain", "uuid")
 
     format: Final = NAME
 
-    def __init__(self, envelope: Envelope, packed: Packed | None = None, plain: Plain | None = None) -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        packed: Packed | None = None,
+        plain: Plain | None = None,
+        as_sent: Transaction | None = None,
+    ) -> None:
+        self.as_sent = as_sent
         self.envelope = envelope
         self.packed = packed
         self.plain = plain
@@ -58,8 +66,17 @@ class LanceProposal:
 
     @classmethod
     def of(cls, envelope: Envelope) -> LanceProposal:
-        """Returns the proposal in an envelope that has all its fragments."""
-        return cls(envelope, None, plain_of(envelope))
+        """Returns the proposal in an envelope that has all its fragments.
+
+        A client that commits as a version has read the one before, whatever its transaction says: an Append
+        that it sends again keeps its read version.
+        """
+        if not envelope.HasField("as_version"):
+            return cls(envelope, None, plain_of(envelope))
+        built = Envelope()
+        built.CopyFrom(envelope)
+        built.lance.read_version = max(envelope.as_version, 1) - 1
+        return cls(built, as_sent=envelope.lance)
 
     @property
     def transaction(self) -> Transaction:
@@ -178,7 +195,7 @@ def parse_large(data: bytes, content: Content, allow: Callable[[int], None]) -> 
     except DecodeError as error:
         check_allocated(error)
         return None
-    if packed is None or envelope.WhichOneof("proposal") is not None:
+    if packed is None or envelope.WhichOneof("proposal") is not None or envelope.HasField("as_version"):
         return None
     envelope.lance.CopyFrom(packed[0])
     return LargeProposal(envelope, LanceProposal(envelope, packed[1]), PACKED_COPIES * len(data))

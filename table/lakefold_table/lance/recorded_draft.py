@@ -190,7 +190,8 @@ class _Draft(LanceDraft):
         if proposal_of(entry).operation != "create_index":
             return entry
         envelope = type(entry.envelope)()
-        envelope.CopyFrom(entry.envelope)
+        proposal = proposal_of(entry)
+        envelope.CopyFrom(proposal.envelope)
         for index in envelope.lance.create_index.new_indices:
             stored = self._replaying.indices_in_version.get(index.uuid.uuid)
             if stored is None:
@@ -199,7 +200,7 @@ class _Draft(LanceDraft):
                 index.files.extend(stored.files)
             if not index.index_details.value and stored.HasField("index_details"):
                 index.index_details.CopyFrom(stored.index_details)
-        return replace(entry, envelope=envelope, proposal=LanceProposal(envelope))
+        return replace(entry, envelope=envelope, proposal=LanceProposal(envelope, as_sent=proposal.as_sent))
 
     def _see(self, sizes: Mapping[str, int | None], at: Collection[str] = ()) -> None:
         """Notes what the store held, for the next entry.

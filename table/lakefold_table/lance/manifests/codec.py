@@ -3,6 +3,10 @@
 A version that we publish begins with its transaction section, so that a single read of the file's head shows
 what changed, whatever the size of the table. Other clients put the section elsewhere; reading uses the
 offsets in the manifest.
+
+A version may also have its transaction as another client sent it, without marks (`Envelope.as_version`). Then
+the manifest names both sections: the client's by field 23, by which Lance clients read it, and ours by the
+older field 21, which none that writes 23 sets (Lance fact 2.3).
 """
 
 from __future__ import annotations
@@ -141,17 +145,26 @@ def encode_transaction(transaction: Transaction, packed: Packed | None = None) -
 
 
 def assemble_file(
-    head: Manifest, fragments: Fragments, index_section: bytes, encoded: Sequence[bytes]
+    head: Manifest,
+    fragments: Fragments,
+    index_section: bytes,
+    encoded: Sequence[bytes],
+    as_sent: bytes = b"",
 ) -> list[Buffer]:
     """Returns the buffers of a manifest file; the first is the transaction section. Changes `head`'s offsets.
 
-    `encoded`: the transaction, as `encode_transaction` returns it. Raises `InvalidError` if a section is
+    `encoded`: the transaction, as `encode_transaction` returns it. `as_sent`: the transaction that other
+    clients see instead of it, encoded; empty if they see this one. Raises `InvalidError` if a section is
     larger than a protobuf message may be.
     """
     size = sum(map(len, encoded))
     sections: list[Buffer] = [_length(size, "transaction") + encoded[0], *encoded[1:]]
     offset = LENGTH.size + size
     head.transaction_section = 0
+    if as_sent:
+        head.transaction_section_before_14, head.transaction_section = 0, offset
+        sections += [_length(len(as_sent), "transaction"), as_sent]
+        offset += LENGTH.size + len(as_sent)
     head.ClearField("index_section")
     if index_section:
         head.index_section = offset
@@ -259,11 +272,11 @@ def _parsed(message: M, data: bytes, where: str, what: str) -> M:
 
 
 def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True) -> Transaction | None:
-    """Returns the transaction inside the file: field 23, or the older field 21 (Lance fact 2.3)."""
-    if head.HasField("transaction_section"):
-        offset = head.transaction_section
-    elif head.HasField("transaction_section_before_14"):
+    """Returns the transaction inside the file: field 21, or field 23 alone, as clients since 14 write it."""
+    if head.HasField("transaction_section_before_14"):
         offset = head.transaction_section_before_14
+    elif head.HasField("transaction_section"):
+        offset = head.transaction_section
     else:
         return None
     span = _section_span(data, offset, where, "transaction section")
