@@ -69,7 +69,7 @@ def changes(
       `to` doesn't have isn't shown, a column that an older version didn't have is null there; a renamed
       column is followed, values of another type are cast. A column that a Restore brings back is the same
       column as before: the versions that dropped it and restored it are changes of its rows, and rows before
-      show its values. In a Delta table neither is a change; read the table whole after such a Restore.
+      show its values.
     - `rewritten`: what is shown of an Overwrite or a Restore. "rows": the rows that were removed and added,
       of a Restore those of fragments that differ. "fail": `RewrittenError`. "skip": nothing of that version.
 

@@ -6,9 +6,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.effect import CommitEffect, count_of, effect_of, exact_offsets
-from lakefold_reader.delta.feed.plan import content_parts, parts_of
+from lakefold_reader.delta.feed.plan import content_parts, plan_summaries
 from lakefold_reader.delta.versions import content_of, metadata_at
-from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, ReadCost, UnknownChangeError
+from lakefold_reader.format.changes import (
+    NOTHING,
+    ChangeType,
+    Misfits,
+    ReadCost,
+    Rewritten,
+    UnknownChangeError,
+)
 from lakefold_reader.row_stream import row_stream
 from lakefold_table.errors import LakefoldError
 from lakefold_table.marks.record import decode_record
@@ -115,7 +122,7 @@ class ChangedFiles:
 
     @cached_property
     def _parts(self) -> list[FilePart]:
-        return list(parts_of(self._source, self._summary, self._effect))
+        return list(plan_summaries(self._source, [self._summary], Rewritten.ROWS, self._schema))
 
     @cached_property
     def _inserts(self) -> list[FilePart]:
@@ -136,15 +143,18 @@ class ChangedFiles:
         metadata, version = self._effect.metadata, self._summary.version
         if metadata is None or version == self._source.versions.first:
             return True
+        from lakefold_reader.delta.feed.hidden_columns import returned
         from lakefold_reader.delta.schema import schema_in
 
         try:
-            before = schema_in(metadata_at(self._source, version - 1)).forms()
+            metadata_before = metadata_at(self._source, version - 1)
+            before = schema_in(metadata_before).forms()
         except LakefoldError:
             # The version before is gone. It is not known which columns it had.
             return False
         now = self._schema.forms()
-        return all(now.get(name) == form for name, form in before.items())
+        keeps = all(now.get(name) == form for name, form in before.items())
+        return keeps and not returned(metadata_before, metadata)
 
     def _not_known(self) -> UnknownChangeError:
         summary = self._summary

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.delta.data_files import live_rows
 from lakefold_reader.delta.effect import differing_rows, effect_of
+from lakefold_reader.delta.feed.hidden_columns import returned
 from lakefold_reader.delta.feed.plan import (
     FilePart,
     content_parts,
-    parts_of,
     plan_summaries,
     summaries_between,
 )
@@ -17,7 +17,7 @@ from lakefold_reader.delta.feed.rows import FilePartReader, feed_schema
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import DeltaSchema, schema_in
 from lakefold_reader.delta.versions import content_of, metadata_at, read_state
-from lakefold_reader.format.changes import ChangeType
+from lakefold_reader.format.changes import ChangeType, Rewritten
 from lakefold_reader.format.snapshots import FileTotal
 from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source, VersionDifference
 from lakefold_reader.versions.times import limited
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.format.changes import Misfits, Rewritten
+    from lakefold_reader.format.changes import Misfits
     from lakefold_reader.format.source import BranchVersion
     from lakefold_table.format import VersionSummary
 
@@ -43,10 +43,16 @@ def difference_of(before: BranchVersion, after: BranchVersion) -> VersionDiffere
     both = [(was[path], now[path]) for path in sorted(was.keys() & now.keys())]
     gone = [was[path] for path in sorted(was.keys() - now.keys())]
     added = [now[path] for path in sorted(now.keys() - was.keys())]
-    old_rows = [live_rows(file, record_count(file)) for file in gone]
-    old_rows += [rows for then, file in both for rows in differing_rows(file, then, file)]
-    new_rows = [live_rows(file, record_count(file)) for file in added]
-    new_rows += [rows for then, file in both for rows in differing_rows(file, file, then)]
+    hidden = returned(old.metadata, new.metadata)
+    if hidden:
+        # Which rows have a value in a column that is there again is in the files alone.
+        old_rows = [live_rows(file, record_count(file)) for file in (*gone, *(then for then, _ in both))]
+        new_rows = [live_rows(file, record_count(file)) for file in (*added, *(file for _, file in both))]
+    else:
+        old_rows = [live_rows(file, record_count(file)) for file in gone]
+        old_rows += [rows for then, file in both for rows in differing_rows(file, then, file)]
+        new_rows = [live_rows(file, record_count(file)) for file in added]
+        new_rows += [rows for then, file in both for rows in differing_rows(file, file, then)]
     old_us, new_us = limited(old_state.time_us), limited(new_state.time_us)
     return VersionDifference(
         FeedEnd(after.version, schemas[1]),
@@ -54,7 +60,7 @@ def difference_of(before: BranchVersion, after: BranchVersion) -> VersionDiffere
         old.metadata.schema_text == new.metadata.schema_text,
         FileTotal.of(file.size for file in gone),
         FileTotal.of(file.size for file in added),
-        [FilePart(before.version, old_us, ChangeType.DELETE, None, rows) for rows in old_rows],
+        [FilePart(before.version, old_us, ChangeType.DELETE, None, rows, hidden=hidden) for rows in old_rows],
         [FilePart(after.version, new_us, ChangeType.INSERT, None, rows) for rows in new_rows],
     )
 
@@ -76,23 +82,23 @@ class DeltaFeed:
 
     def plan(self, source: Source, after: int, end: FeedEnd, rewritten: Rewritten) -> Iterator[FilePart]:
         """See `FeedFormat.plan`. Each commit is read in its turn."""
-        return plan_summaries(source, summaries_between(source, after, end.version), rewritten)
+        summaries = summaries_between(source, after, end.version)
+        return plan_summaries(source, summaries, rewritten, cast("DeltaSchema", end.schema))
 
     def plan_summaries(
         self, source: Source, summaries: Sequence[VersionSummary], end: FeedEnd, rewritten: Rewritten
     ) -> Iterator[FilePart]:
         """See `FeedFormat.plan_summaries`."""
-        del end
-        return plan_summaries(source, summaries, rewritten)
+        return plan_summaries(source, summaries, rewritten, cast("DeltaSchema", end.schema))
 
     def plan_row(
         self, source: Source, summary: VersionSummary, end: FeedEnd, values: Mapping[str, pa.Scalar]
     ) -> Iterator[FilePart]:
         """See `FeedFormat.plan_row`: without new files whose statistics exclude such a row."""
-        effect = effect_of(content_of(summary))
-        condition = Condition(values, cast("DeltaSchema", end.schema))
-        added = {file.path: file for file in effect.added}
-        for part in parts_of(source, summary, effect):
+        schema = cast("DeltaSchema", end.schema)
+        condition = Condition(values, schema)
+        added = {file.path: file for file in effect_of(content_of(summary)).added}
+        for part in plan_summaries(source, [summary], Rewritten.ROWS, schema):
             file = added.get(part.rows.path)
             if file is None or condition.may_match(file):
                 yield part

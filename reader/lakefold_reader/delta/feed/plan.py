@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.data_files import live_rows, portable
 from lakefold_reader.delta.effect import CommitEffect, effect_of, last_offset, offsets_of
+from lakefold_reader.delta.feed.hidden_columns import dropped, lacking, returned
 from lakefold_reader.delta.feed.unchanged_rows import rewrites
-from lakefold_reader.delta.versions import content_of, read_state
+from lakefold_reader.delta.versions import content_of, metadata_at, read_state
 from lakefold_reader.format.changes import ChangeType, ReadCost, Rewritten, RewrittenError
 from lakefold_reader.format.source import ChangePart
 from lakefold_reader.versions.late_versions import expired_late, is_late
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakefold_reader.delta.data_files import StoredRows
+    from lakefold_reader.delta.feed.hidden_columns import Path
     from lakefold_reader.delta.feed.unchanged_rows import Rewrite
+    from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
     from lakefold_table.format import VersionSummary
+    from lakefold_table.marks.record import Record
 
 ROW_BYTES: Final = 16
 """The least bytes of a row, by which rows are estimated if their number is not known."""
@@ -43,12 +47,14 @@ class FilePart(ChangePart):
     """Some rows of a data file; see `ChangePart`.
 
     `in_change_file`: the file has changes of several kinds, and the rows are those of this kind. `rewrite`:
-    if there is one, rows that it left as they were are none of the part.
+    if there is one, rows that it left as they were are none of the part. `hidden`: columns that the table
+    lacked then, whatever the file has of them.
     """
 
     rows: StoredRows
     in_change_file: bool = False
     rewrite: Rewrite | None = None
+    hidden: frozenset[Path] = frozenset()
 
     @property
     def row_count(self) -> int | None:
@@ -79,11 +85,14 @@ def summaries_between(source: Source, after: int, to: int) -> Iterator[VersionSu
 
 
 def plan_summaries(
-    source: Source, summaries: Iterable[VersionSummary], rewritten: Rewritten
+    source: Source, summaries: Iterable[VersionSummary], rewritten: Rewritten, shown: DeltaSchema
 ) -> Iterator[FilePart]:
-    """Yields what these versions did. Raises `RewrittenError` if that was chosen."""
+    """Yields what these versions did, for rows in the columns `shown`. Raises `RewrittenError` if chosen."""
+    hidden: frozenset[Path] = frozenset()
     for summary in summaries:
         effect = effect_of(content_of(summary))
+        changed = ChangedColumns.of(source, summary, effect, shown)
+        before, hidden = hidden | changed.returned, (hidden | changed.dropped) - changed.returned
         is_first = summary.version == source.versions.first
         if effect.replaces and not is_first and rewritten is not Rewritten.ROWS:
             if rewritten is Rewritten.FAIL:
@@ -94,12 +103,79 @@ def plan_summaries(
                     hint='read that version whole, or choose rewritten="rows" or "skip"',
                 )
             continue
-        yield from parts_of(source, summary, effect)
+        for part in parts_of(source, summary, effect, changed):
+            of_old_rows = part.change_type in (ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE)
+            lacking = before if of_old_rows else hidden
+            yield replace(part, hidden=lacking) if lacking else part
 
 
-def parts_of(source: Source, summary: VersionSummary, effect: CommitEffect) -> Iterator[FilePart]:
-    """Yields what a version did to rows, in the order of `ORDER`."""
-    record = decode_record(summary.properties, source.uri) if summary.own else None
+@dataclass(frozen=True, slots=True)
+class ChangedColumns:
+    """The columns that a version dropped, and those that it brought back, with their values in data files.
+
+    A dropped column counts only if the feed shows it, since a later version has it again.
+    """
+
+    dropped: frozenset[Path] = frozenset()
+    returned: frozenset[Path] = frozenset()
+
+    @classmethod
+    def of(
+        cls, source: Source, summary: VersionSummary, effect: CommitEffect, shown: DeltaSchema
+    ) -> ChangedColumns:
+        """Raises `VersionExpiredError` if the version before is needed and gone."""
+        metadata = effect.metadata
+        if metadata is None or not metadata.maps_columns or summary.version == source.versions.first:
+            return cls()
+        if not effect.replaces and not lacking(metadata, shown):
+            return cls()
+        before = metadata_at(source, summary.version - 1)
+        return cls(dropped(before, metadata, shown), returned(before, metadata))
+
+
+def parts_of(
+    source: Source, summary: VersionSummary, effect: CommitEffect, changed: ChangedColumns | None = None
+) -> Iterator[FilePart]:
+    """Yields what a version did to rows, in the order of `ORDER`.
+
+    `changed`: if there are any, all rows of files that stay have other values.
+    """
+    if changed is not None and (changed.dropped or changed.returned):
+        effect, kept = _with_kept_files(source, summary.version, effect)
+        time_us, offset = summary.time_us, last_offset(_record_of(source, summary))
+        images = [
+            FilePart(summary.version, time_us, kind, offset, rows)
+            for kind in (ChangeType.UPDATE_PREIMAGE, ChangeType.UPDATE_POSTIMAGE)
+            for rows in kept
+        ]
+        parts = [*images, *_changed_parts(source, summary, effect)]
+        yield from sorted(parts, key=lambda part: ORDER.index(part.change_type))
+    else:
+        yield from _changed_parts(source, summary, effect)
+
+
+def _with_kept_files(
+    source: Source, version: int, effect: CommitEffect
+) -> tuple[CommitEffect, list[StoredRows]]:
+    """Returns what a version did to files other than those that stayed as they were, and these files' rows.
+
+    A file with another deletion vector counts as another file.
+    """
+    was, now = read_state(source, version - 1)[1].files, read_state(source, version)[1].files
+    both = [(was[path], now[path]) for path in sorted(was.keys() & now.keys())]
+    other = [pair for pair in both if portable(pair[0].deletion_vector) != portable(pair[1].deletion_vector)]
+    kept = [live_rows(after, record_count(after)) for before, after in both if (before, after) not in other]
+    deleted = [live_rows(before, record_count(before)) for before, _ in other]
+    restored = [live_rows(after, record_count(after)) for _, after in other]
+    return replace(effect, deleted=deleted, restored=restored), kept
+
+
+def _record_of(source: Source, summary: VersionSummary) -> Record | None:
+    return decode_record(summary.properties, source.uri) if summary.own else None
+
+
+def _changed_parts(source: Source, summary: VersionSummary, effect: CommitEffect) -> Iterator[FilePart]:
+    record = _record_of(source, summary)
     last = last_offset(record)
     version, time_us = summary.version, summary.time_us
     by_path = {file.path: file for file in effect.removed}

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakefold_reader.delta.columns import shaped
 from lakefold_reader.delta.data_files import DataFile, filtered
+from lakefold_reader.delta.feed.hidden_columns import hiding
 from lakefold_reader.delta.feed.plan import ORDER
 from lakefold_reader.delta.feed.unchanged_rows import unchanged_rows
 from lakefold_reader.delta.filters.condition import Condition
@@ -104,30 +105,32 @@ class FilePartReader:
         count = sum(batch.num_rows for batch in batches)
         if not count:
             return False
-        same = unchanged_rows(self._source, part.rewrite, self._whole, condition)
+        same = unchanged_rows(self._source, part.rewrite, hiding(self._whole, part.hidden), condition)
         return bool(count > len(same.get(part.rows.path, ())))
 
     def stored(self, part: FilePart, shape: Shape = shaped) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part in the table's columns alone."""
         file = DataFile(self._source, part.rows, shape)
         if part.rewrite is not None:
-            return self._changed(file, part.rows.path, part.rewrite)
+            return self._changed(file, part, part.rewrite)
         if not part.in_change_file:
-            return file.batches(self._columns)
+            return file.batches(hiding(self._columns, part.hidden))
         # A file has a part for each kind of change.
         if part.rows.path not in self._checked and any(True for _ in file.batches((), _OTHER)):
             message = f"it has rows whose {CHANGE_TYPE.physical} is no kind of change"
             where = below(self._source.uri, part.rows.path)
             raise DamagedError(message, where=where, hint="read on after the version that names this file")
         self._checked.add(part.rows.path)
-        return file.batches(self._columns, _condition(f"= '{part.change_type}'"))
+        columns = hiding(self._columns, part.hidden)
+        return file.batches(columns, _condition(f"= '{part.change_type}'"))
 
-    def _changed(self, file: DataFile, path: str, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+    def _changed(self, file: DataFile, part: FilePart, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a file that a rewrite did not leave as they were."""
         if self._last_rewrite[0] is not rewrite:
-            self._last_rewrite = rewrite, unchanged_rows(self._source, rewrite, self._whole)
-        unchanged, start = self._last_rewrite[1].get(path, np.zeros(0, np.int64)), 0
-        for batch in file.batches(self._columns):
+            whole = hiding(self._whole, part.hidden)
+            self._last_rewrite = rewrite, unchanged_rows(self._source, rewrite, whole)
+        unchanged, start = self._last_rewrite[1].get(part.rows.path, np.zeros(0, np.int64)), 0
+        for batch in file.batches(hiding(self._columns, part.hidden)):
             mask = np.ones(batch.num_rows, np.bool_)
             low, high = np.searchsorted(unchanged, (start, start + batch.num_rows))
             mask[unchanged[low:high] - start] = False
