@@ -67,7 +67,7 @@ def has(came: list[int], count: int) -> bool:
 
 
 def listens(tail: Tail) -> bool:
-    return tail._waker is not None and tail._waker.listening
+    return tail._wakeup is not None and tail._wakeup.listening
 
 
 def report_commit(own: OwnLog, table: Folded, reporter: Reporter, offset: int) -> None:
@@ -124,7 +124,7 @@ def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) 
         "import sys, lakefold, lakefold_reader.tail.wakeup as waking\n"
         "wake = waking.OutcomesTopic(sys.argv[2], {}, *sys.argv[3:])\n"
         "tail = lakefold.tail(sys.argv[1], wake=wake)\n"
-        "while tail._waker is None or not tail._waker.listening: tail.step(timeout=0.1)\n"
+        "while not tail._wakeup.listening: tail.step(timeout=0.1)\n"
     )
     names = [table.uri, own.config.bootstrap_servers, own.topics.transactions, own.topics.outcomes]
     command = [sys.executable, "-c", program, *names]

@@ -15,7 +15,7 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold_reader.tail import tail as tail_module
+from lakefold_reader.tail import last_read
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.storage import open_storage
 from tests.queries import Query
@@ -67,7 +67,7 @@ def clean_up(uri: str) -> None:
 @pytest.fixture(autouse=True)
 def _no_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quick machine makes such a table again within the time in which a reader counts on the same one."""
-    monkeypatch.setattr(tail_module, "AT_ONCE_HERE", 0.0)
+    monkeypatch.setattr(last_read, "AT_ONCE_HERE_S", 0.0)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import time
 import weakref
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -23,12 +24,15 @@ from lakefold_table.errors import LakefoldError
 from lakefold_table.new_threads import start_thread
 from lakefold_table.own_process import OwnProcess
 from lakefold_table.packages import explained_imports
+from lakefold_table.roots import above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
+    from lakefold_reader.format.source import Source
+    from lakefold_reader.versions.cursor import Cursor
 
 LOG: Final = structlog.get_logger("lakefold.reader")
 LISTEN_S: Final = 1.0
@@ -211,3 +215,36 @@ def _receive(shared: _Shared, news: News) -> None:
         shared.set_listening(now=news.connected, why=news.last_error)
         if news.wait(LISTEN_S) > shared.beyond:
             shared.news.set()
+
+
+class Wakeup:
+    """Ends the waits of a tail, by the outcomes that are reported of its table.
+
+    It listens from the first wait on, in the partition that the tail saw first. If a table is bound to
+    another partition later, its versions are still found, but not at once.
+    """
+
+    def __init__(self, outcomes: OutcomesTopic, source: Source) -> None:
+        self._outcomes = outcomes
+        self._source = source
+        self._listener: OutcomesListener | None = None
+
+    @property
+    def listening(self) -> bool:
+        """Whether an outcome that is reported now would end a wait."""
+        return self._listener is not None and self._listener.listening
+
+    def pause(self, at: Cursor, partition: int | None, pace: Pace, misses: int, most: float) -> None:
+        """Waits for a version after `at`, `most` seconds at most."""
+        if self._listener is None:
+            uri, branch = self._source.uri, at.branch
+            table = above(uri, self._source.format.branch_root(branch)) if branch else uri
+            self._listener = OutcomesListener(partial(self._outcomes.news, table, branch, partition))
+        seconds = pace.pause_of(misses, woken=self._listener.listening)
+        self._listener.wait(at.version, min(seconds, most))
+
+    def close(self) -> None:
+        """Stops to listen until the next wait."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
