@@ -111,6 +111,11 @@ def changed(envelope: Envelope, change: Callable[[Envelope], object]) -> Envelop
     return copy
 
 
+def as_version(envelope: Envelope, number: int) -> Envelope:
+    """A copy of the envelope that is to become exactly this version."""
+    return changed(envelope, lambda copy: setattr(copy, "as_version", number))
+
+
 def entry(envelope: Envelope, offset: int, log: LogId = LOG, time_us: int | None = None) -> Entry:
     """The envelope at an offset; its time is one second an offset unless given."""
     at = START_US + offset * SECOND if time_us is None else time_us

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from lakefold_committer.fold.grouping import Limits, first_group
@@ -12,14 +10,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.manifests.codec import decode_head, head_transaction
 from lakefold_table.marks.record import RECORD, is_own
-from tests.folding import MemoryTable, append, changed, creation, entries, seen_by_clients
-
-if TYPE_CHECKING:
-    from lakefold_protos.lakefold.log_pb2 import Envelope
-
-
-def as_version(envelope: Envelope, number: int) -> Envelope:
-    return changed(envelope, lambda copy: setattr(copy, "as_version", number))
+from tests.folding import MemoryTable, append, as_version, creation, entries, seen_by_clients
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.folding import (
     LOG,
     START_US,
     append,
+    as_version,
     changed,
     creation,
     entries,
@@ -86,10 +87,7 @@ def test_entries_of_kinds_that_share_no_version_are_a_difference() -> None:
 def test_versions_that_entries_name_are_the_same_and_so_are_their_refusals() -> None:
     """One refusal waits for the next version; two entries are built on older versions than the one before."""
     named = {3: 2, 4: 3, 5: 3, 6: 4}
-    sent = [
-        here(changed(append(f"v{offset}"), lambda e, at=number: setattr(e, "as_version", at)))
-        for offset, number in named.items()
-    ]
+    sent = [here(as_version(append(f"v{offset}"), number)) for offset, number in named.items()]
     table = fold_all(2, 1)
     for offset, envelope in zip(named, sent, strict=True):
         fold_at(table, [envelope], offset)
