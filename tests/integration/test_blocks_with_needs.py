@@ -144,7 +144,7 @@ ELSEWHERE: Final = {
 """Blocks that are run by tests of their own."""
 CHECKS: Final[dict[tuple[str, str], Callable[[Block, Path], None]]] = {
     ("README.md", "Python 3.11 or newer, Java 17 or newer, and make"): is_known_to_this_repository,
-    ("CONTRIBUTING.md", "Python 3.11, Java 17 and half an hour"): is_known_to_this_repository,
+    ("CONTRIBUTING.md", "Python 3.11, Java 17 and a quarter of an hour"): is_known_to_this_repository,
     ("tests/README.md", "the environment of `make test`, and some minutes"): is_known_to_this_repository,
     ("tests/README.md", "ten minutes, and hours for the random examples"): is_known_to_this_repository,
     ("docs/tutorial.md", "a clone as the current folder, and the network"): installs,
