@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GROUPS: Final = {
     "Tables": ("create", "alter"),
+    "Clients that know nothing of Lakefold": ("catalog",),
     "Write": (
         "append",
         "overwrite",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lakefold.branching.revert import RevertReport as RevertReport
     from lakefold.branching.revert import revert as revert
     from lakefold.maintaining.compaction import compact as compact
+    from lakefold.namespace.functions import catalog as catalog
     from lakefold.proposals.redrive import redrive as redrive
     from lakefold.reading.functions import cleanup as cleanup
     from lakefold.reading.functions import explain as explain
@@ -95,6 +96,7 @@ _HOMES = {
     "lakefold.branching.functions": ("branch", "restore", "tag"),
     "lakefold.branching.promote": ("PromoteReport", "promote"),
     "lakefold.branching.revert": ("RevertReport", "revert"),
+    "lakefold.namespace.functions": ("catalog",),
     "lakefold.maintaining.compaction": ("compact",),
     "lakefold.proposals.redrive": ("redrive",),
     "lakefold.reading.functions": ("cleanup", "explain", "history", "refs"),

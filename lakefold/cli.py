@@ -84,6 +84,11 @@ VERBS_BY_PURPOSE: Final = {
         "committer": Verb(
             "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
         ),
+        "catalog": Verb(
+            "lakefold.namespace.verb:command",
+            "Serve Lance clients whose commits go through the log.",
+            runs_on=True,
+        ),
         "console": Verb(
             "lakefold.web.console_verb:command", "Serve a web page of the tables and the log.", runs_on=True
         ),

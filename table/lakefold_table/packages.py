@@ -20,6 +20,8 @@ _INSTALLED_BY: Final = {
     "prometheus_client": "pip install 'lakefold[committer]'",
     "pyspark": "pip install 'lakefold[ingest]'",
     "pandas": "pip install 'lakefold[ingest]'",
+    "lance_namespace": "pip install 'lakefold[catalog]'",
+    "waitress": "pip install 'lakefold[catalog]'",
     "lance": "pip install 'lakefold[lance]' (the committer's image leaves pylance out)",
     "duckdb": "only the demo needs it: run `make demo` in a clone of the repository",
 }

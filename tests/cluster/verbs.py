@@ -32,6 +32,7 @@ LACKING: Final = {
     "apply-changes": ["{table}", "{folder}/changes.json", "--keys", "id", "--envelope", "debezium"],
     "delete": ["{table}", "--where", "id = 1"],
     "head": ["{table}"],
+    "catalog": ["--root", "{folder}", "--port", "0"],
     "demo": ["--dir", "{folder}/demo"],
     "up": ["--dir", "{folder}/up"],
 }

@@ -32,6 +32,7 @@ OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path, checks.no_regi
 MAY_SLEEP = {"tests/waiting.py"}
 MAY_BE_ALONE = {
     "lakefold.demo.fetch": "a program",
+    "lakefold.namespace.functions": "loads Lance's interface if a catalog is asked for",
     "lakefold_committer.observability.tracing": "loads OpenTelemetry if traces are asked for",
 }
 """Modules of a few lines that a single other one imports, each with the reason."""

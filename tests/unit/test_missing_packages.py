@@ -89,6 +89,13 @@ def test_each_function_is_called_here() -> None:
     assert {name for name in functions if f"lakefold.{name}(" not in text} == set()
 
 
+def test_a_catalog_names_the_extra_that_has_its_interface(tmp_path: Path) -> None:
+    lacking = ("lance_namespace", "waitress")
+    assert printed("lakefold.catalog('.')", tmp_path, lacking) == (
+        "lance_namespace is not installed: pip install 'lakefold[catalog]'"
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "shown"),
     [

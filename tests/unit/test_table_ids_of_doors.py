@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PRODUCT: Final = ("committer/", "ingest/", "lakefold/", "log/", "maintenance/", "reader/", "table/")
 NAMED_ITSELF: Final = {
+    "lakefold/namespace/commits.py _envelope",
     "lakefold/branching/ref_proposals.py tagging",
     "lakefold/branching/ref_proposals.py untagging",
     "lakefold/branching/ref_proposals.py deleting",

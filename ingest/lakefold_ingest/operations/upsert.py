@@ -101,6 +101,14 @@ class UpsertRows(KeepsBadRows):
         log_changes(key, view, built.changes)
         return table.proposal(target, key, [built.part], self.merge.keys)
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many rows the last build updates, inserts and deletes."""
+        if self._built is None:
+            return 0, 0, 0
+        changes = self._built.changes
+        return changes.moved, changes.inserted.size, changes.deleted.size - changes.moved
+
     def said(self, view: View, rows: int | None = None) -> str:
         """See `SaysContent.said`: the rows that it was given."""
         del view, rows
