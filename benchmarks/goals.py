@@ -33,6 +33,15 @@ GOALS: dict[str, dict[str, Goal]] = {
         "stable row ids: ms of CPU for a Delete": below(20),
         "stable row ids: s of CPU for a compaction": below(1),
     },
+    "catalog": {
+        "16 pylance, by the catalog: failed": below(1),
+        "16 pylance: commits/s, catalog / path": Goal(2),
+        "16 pylance: ms, p99, catalog / path": below(1 / 3),
+        "pylance alone: ms more by the catalog": below(15),
+        "32 LanceDB, by the catalog: failed": below(1),
+        "LanceDB: inserts/s, catalog / path": Goal(100),
+        "LanceDB: inserts in a file, by the catalog": Goal(20),
+    },
     "commits": {
         "transactions/s": Goal(10_000),
         "ratio to pylance's 32 processes": Goal(100),

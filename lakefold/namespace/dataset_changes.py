@@ -1,4 +1,4 @@
-"""Changes of columns and indices that a catalog has pylance make, as a client of this catalog.
+"""Changes that a catalog has pylance make, as a client of this catalog: first rows, columns, indices.
 
 pylance builds the index or the columns and commits them through the namespace that it is given, so each is a
 proposal in the log as any client's.
@@ -47,11 +47,23 @@ _VECTORS: Final = ("num_partitions", "num_sub_vectors", "num_bits")
 
 
 class DatasetChanges:
-    """Changes columns and indices of the tables of a namespace. For any number of threads."""
+    """Creates tables, and changes columns and indices, of a namespace. For any number of threads."""
 
     def __init__(self, namespace: LanceNamespace, options: Mapping[str, str]) -> None:
         self._namespace = namespace
         self._options = dict(options)
+
+    def create(self, names: Sequence[str], rows: pa.Table) -> int:
+        """Creates a table with rows, by one version. Returns it. Raises `InvalidError` if it exists."""
+        with explained_imports():
+            import lance
+
+        with translated_errors("/".join(names)):
+            options = self._options or None
+            dataset = lance.write_dataset(
+                rows, namespace_client=self._namespace, table_id=list(names), storage_options=options
+            )
+        return int(dataset.version)
 
     def create_index(self, names: Sequence[str], given: Asked) -> None:
         """Builds an index of a column. Raises `InvalidError` for a type that is unknown or doesn't fit it."""

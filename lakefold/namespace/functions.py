@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 @explained_imports()
 def catalog(
-    root: str | os.PathLike[str], *, suffix: str = ".lance", **options: Unpack[BrokerOptions]
+    root: str | os.PathLike[str],
+    *,
+    suffix: str = ".lance",
+    group: str | None = None,
+    **options: Unpack[BrokerOptions],
 ) -> LakefoldNamespace:
     """Returns the Lance Namespace of a folder or bucket, whose commits go through the log.
 
@@ -27,7 +31,8 @@ def catalog(
     pylance takes it as `namespace_client=`, so clients need no other change: each of their commits is a
     proposal that becomes exactly the version that they have built, or is refused as a conflict, after which
     they build it again. A table `["sales", "orders"]` is the folder `sales/orders.lance` below `root`;
-    `suffix` is what its name has behind it. Options are those of `lakefold.tag`.
+    `suffix` is what its name has behind it. `group`: the committers' consumer group, by which a drop
+    sees whether entries wait. Other options are those of `lakefold.tag`.
 
     Raises `InvalidError` for a wrong option. Its methods raise the errors of `lance_namespace`; its `close`
     waits for rows that were sent.
@@ -36,4 +41,6 @@ def catalog(
     from lakefold.namespace.namespace import LakefoldNamespace
 
     settings = function_settings(options, BrokerOptions.__annotations__)
+    if group is not None:
+        settings = settings.model_copy(update={"group": group})
     return LakefoldNamespace(settings, Names(canonical(root), suffix))

@@ -71,9 +71,9 @@ class LakefoldNamespace(interface.LanceNamespace):
         self._names = names
         self._folders = CatalogFolders(names, settings.storage_options)
         self._commits = VersionCommits(settings)
-        self._rows = TableRows(self._options)
-        self._queries = TableQueries(settings.storage_options)
         self._changes = DatasetChanges(self, settings.storage_options)
+        self._rows = TableRows(self._options, self._changes)
+        self._queries = TableQueries(settings.storage_options)
 
     def namespace_id(self) -> str:
         """Returns what distinguishes this namespace from others: its root."""
@@ -319,7 +319,7 @@ class LakefoldNamespace(interface.LanceNamespace):
     def create_table(self, request: Asked, request_data: bytes) -> interface.CreateTableResponse:
         """Creates a table with rows, an Arrow stream. `mode`: "create", "exist_ok" or "overwrite"."""
         uri, mode = self._names.table(request.names), str(request.get("mode", "create")).lower()
-        done = self._rows.create(uri, request_data, mode, key_of(request))
+        done = self._rows.create(uri, request.names, request_data, mode, key_of(request))
         return interface.CreateTableResponse(version=done.version, location=_location(uri))
 
     @operation

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold.console.settings import BrokerOptions
+    from lakefold.namespace.dataset_changes import DatasetChanges
     from lakefold.namespace.requests import Asked
     from lakefold.writing.options import WriteOptions
     from lakefold_ingest.view import View
@@ -93,14 +94,17 @@ def key_of(request: Asked) -> Key | None:
 class TableRows:
     """Writes rows to tables, with these options of `lakefold.append`. For any number of threads."""
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, changes: DatasetChanges) -> None:
         self._options = options
         self._writing = cast("WriteOptions", options)
+        self._changes = changes
         self._writers: OrderedDict[str, Writer] = OrderedDict()
         self._lock = threading.Lock()
         self._held_bytes = 0
 
-    def create(self, uri: str, data: bytes, mode: str, key: Key | None = None) -> RowCounts:
+    def create(
+        self, uri: str, names: Sequence[str], data: bytes, mode: str, key: Key | None = None
+    ) -> RowCounts:
         """Creates a table with rows. `mode` says what happens if it exists: "create" fails."""
         if mode not in ("create", "exist_ok", "overwrite"):
             raise InvalidError(f"there is no mode {mode!r}", hint="give create, exist_ok or overwrite")
@@ -112,8 +116,19 @@ class TableRows:
                 return RowCounts(self._version(uri))
             if exists:
                 return self._overwritten(uri, rows, key)
-            create(uri, rows.schema, if_not_exists=True, **self._options)
-            return self._appended(uri, rows, key) if rows.num_rows else RowCounts(self._version(uri))
+            if key is not None:
+                create(uri, rows.schema, if_not_exists=True, **self._options)
+                return self._appended(uri, rows, key)
+            return RowCounts(self._created(uri, names, rows), inserted=rows.num_rows)
+
+    def _created(self, uri: str, names: Sequence[str], rows: pa.Table) -> int:
+        """Returns the version with the first rows. Raises `TableAlreadyExistsError` if another came first."""
+        try:
+            return self._changes.create(names, rows)
+        except InvalidError as error:
+            if self._view(uri) is None:
+                raise
+            raise TableAlreadyExistsError(f"the table {uri} exists") from error
 
     def insert(self, uri: str, data: bytes, mode: str, key: Key | None = None) -> RowCounts:
         """Adds rows to a table, or replaces its rows and columns with the mode "overwrite"."""

@@ -30,7 +30,7 @@ DRAIN_S: Final = 5.0
     "lakefold catalog --root s3://lake --bootstrap-servers broker-1:9092",
     "lakefold catalog --port 0 --json",
 )
-@settings_options(*KAFKA, *TOPICS, "roots", *STORE)
+@settings_options(*KAFKA, *TOPICS, "group", "roots", *STORE)
 @click.option(
     "--host",
     default="127.0.0.1",

@@ -1,4 +1,7 @@
-"""Clients that know nothing of Lakefold commit through the log: pylance by an object and by REST."""
+"""Clients that know nothing of Lakefold commit through the log: pylance by an object and by REST.
+
+Promise: clients-versions (docs/operations/promises.md).
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,22 @@ from lance_namespace.errors import (
 )
 
 import lakefold
+from lakefold_ingest.writing.log_client import close_clients
 from lakefold_table.lance.manifests.codec import decode_file
+from tests.integration.committers import ready_committer, running_committer
+from tests.integration.own_log import OwnLog
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from pydantic import BaseModel
 
     from lakefold import WriteOptions
     from lakefold.namespace.namespace import LakefoldNamespace
+    from tests.integration.conftest import TopicNames
 
 TOKEN = "a word"  # noqa: S105 - of these tests alone
 STEPS: dict[str, Callable[[Any], object]] = {
@@ -97,9 +105,10 @@ def namespace(root: Path, options: WriteOptions) -> Iterator[LakefoldNamespace]:
 class Served:
     """A running `lakefold catalog`; started again after `kill`, at the same port."""
 
-    def __init__(self, root: Path, options: WriteOptions) -> None:
+    def __init__(self, root: Path, options: WriteOptions, group: str) -> None:
         self._names = ("bootstrap_servers", "transactions_topic", "outcomes_topic")
         self._variables = {f"LAKEFOLD_{name.upper()}": str(options[name]) for name in self._names}  # type: ignore[literal-required]
+        self._variables["LAKEFOLD_GROUP"] = group
         self._root = root
         self._port = 0
         self.process: subprocess.Popen[str]
@@ -141,8 +150,8 @@ class Served:
 
 
 @contextmanager
-def serving(root: Path, options: WriteOptions) -> Iterator[Served]:
-    served = Served(root, options)
+def serving(root: Path, options: WriteOptions, group: str = "committers") -> Iterator[Served]:
+    served = Served(root, options, group)
     try:
         yield served
     finally:
@@ -427,6 +436,57 @@ def test_a_killed_catalog_says_yes_only_for_what_is_there(root: Path, options: W
     ids = [row["id"] for row in content(lance.dataset(root / "t.lance"))]
     assert len(set(ids)) == len(ids)
     assert {0, *confirmed} <= set(ids) <= {0, *confirmed, *unknown}
+
+
+def test_killed_committers_leave_no_commit_unanswered(
+    root: Path, bootstrap: str, topic_names: TopicNames
+) -> None:
+    """Clients wait while no committer runs; then each has its answer, and the table has these rows."""
+    OwnLog.make(bootstrap, topic_names)
+    namespace = lakefold.catalog(
+        root,
+        bootstrap_servers=bootstrap,
+        transactions_topic=topic_names.transactions,
+        outcomes_topic=topic_names.outcomes,
+        timeout=120,
+    )
+    confirmed: list[int] = []
+    ended = threading.Event()
+
+    def write(number: int) -> None:
+        first = 10_000 * (number + 1)
+        while not ended.is_set():
+            first += 1
+            if number:
+                lance.write_dataset(rows(first, 1), namespace_client=namespace, table_id=["t"], mode="append")
+            else:
+                namespace.insert_into_table(
+                    interface.InsertIntoTableRequest(id=["t"]), stream(rows(first, 1))
+                )
+            confirmed.append(first)
+
+    def has_confirmed(count: int) -> bool:
+        return len(confirmed) >= count
+
+    with ThreadPoolExecutor(4) as pool:
+        created = pool.submit(
+            lance.write_dataset, rows(0, 1), namespace_client=namespace, table_id=["t"], mode="create"
+        )
+        working: list[Future[None]] = []
+        for kill in range(8):
+            with running_committer(bootstrap, topic_names, root) as committer:
+                committer.wait_until_ready()
+                created.result(120)
+                working = working or [pool.submit(write, number) for number in range(3)]
+                until(partial(has_confirmed, 4 * (kill + 1)), "commits")
+                committer.kill()
+        with ready_committer(bootstrap, topic_names, root):
+            ended.set()
+            for each in working:
+                each.result(240)
+            namespace.close()
+    assert [row["id"] for row in content(lance.dataset(root / "t.lance"))] == sorted([0, *confirmed])
+    close_clients()
 
 
 def test_the_verb_serves_until_it_is_stopped(root: Path, options: WriteOptions) -> None:

@@ -2,6 +2,8 @@
 
 The namespace is a small one in this process. It does what a catalog does: the transaction in the staged
 manifest becomes a proposal for the version that the client names.
+
+Promise: clients-versions (docs/operations/promises.md).
 """
 
 from __future__ import annotations
