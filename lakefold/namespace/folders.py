@@ -59,19 +59,17 @@ class CatalogFolders:
             if name[:1] not in ("_", ".") and self.names.table_name(name) is None:
                 yield name
 
-    def tables(self, uri: str) -> Iterator[str]:
-        """Yields the names of the tables in a namespace."""
-        for folder in self._folders(uri):
-            name = self.names.table_name(folder)
-            if name is not None and self.has_table(f"{uri.rstrip('/')}/{folder}"):
-                yield name
+    def named_tables(self, uri: str) -> Iterator[str]:
+        """Yields the names of the folders in a namespace that may be tables: nothing is opened."""
+        names = (self.names.table_name(folder) for folder in self._folders(uri))
+        return (name for name in names if name is not None)
 
-    def all_tables(self, namespace: tuple[str, ...] = ()) -> Iterator[str]:
-        """Yields the ids of all tables below a namespace, their names joined by `$`."""
+    def all_named_tables(self, namespace: tuple[str, ...] = ()) -> Iterator[str]:
+        """Yields the same of all folders below a namespace, as ids: their names joined by `$`."""
         uri = self.names.namespace(namespace)
-        yield from (SEPARATOR.join((*namespace, name)) for name in self.tables(uri))
+        yield from (SEPARATOR.join((*namespace, name)) for name in self.named_tables(uri))
         for inner in self.namespaces(uri):
-            yield from self.all_tables((*namespace, inner))
+            yield from self.all_named_tables((*namespace, inner))
 
     def has_table(self, uri: str) -> bool:
         """Whether there is a Lance table in a folder."""

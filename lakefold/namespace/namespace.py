@@ -26,6 +26,7 @@ from lakefold.namespace.commits import VersionCommits
 from lakefold.namespace.dataset_changes import DatasetChanges
 from lakefold.namespace.descriptions import schema_json, statistics_of
 from lakefold.namespace.folders import MARKER, CatalogFolders
+from lakefold.namespace.names import SEPARATOR
 from lakefold.namespace.queries import TableQueries
 from lakefold.namespace.requests import Asked, DatedVersion, DeletedRows, UpdatedRows, operation
 from lakefold.namespace.rows import TableRows, key_of
@@ -98,7 +99,7 @@ class LakefoldNamespace(interface.LanceNamespace):
     def drop_namespace(self, request: Asked) -> interface.DropNamespaceResponse:
         """Drops a namespace without tables and namespaces."""
         uri = self._folders.namespace(request.names)
-        if any(True for _ in self._folders.tables(uri)) or any(True for _ in self._folders.namespaces(uri)):
+        if any(self._folders.named_tables(uri)) or any(self._folders.namespaces(uri)):
             raise NamespaceNotEmptyError(f"the namespace {uri} has tables or namespaces: drop these first")
         self._folders.store(uri).delete(MARKER)
         return interface.DropNamespaceResponse()
@@ -126,15 +127,21 @@ class LakefoldNamespace(interface.LanceNamespace):
 
     @operation
     def list_tables(self, request: Asked) -> interface.ListTablesResponse:
-        """Returns the names of the Lance tables in a namespace, page by page."""
-        names, token = request.page(sorted(self._folders.tables(self._folders.namespace(request.names))))
-        return interface.ListTablesResponse(tables=names, page_token=token)
+        """Returns the names of the Lance tables in a namespace, page by page; a page may have fewer."""
+        namespace = request.names
+        names, token = request.page(sorted(self._folders.named_tables(self._folders.namespace(namespace))))
+        tables = [name for name in names if self._is_table([*namespace, name])]
+        return interface.ListTablesResponse(tables=tables, page_token=token)
 
     @operation
     def list_all_tables(self, request: Asked) -> interface.ListTablesResponse:
         """Returns the ids of all Lance tables below the root, page by page: their names joined by `$`."""
-        names, token = request.page(sorted(self._folders.all_tables()))
-        return interface.ListTablesResponse(tables=names, page_token=token)
+        ids, token = request.page(sorted(self._folders.all_named_tables()))
+        tables = [each for each in ids if self._is_table(each.split(SEPARATOR))]
+        return interface.ListTablesResponse(tables=tables, page_token=token)
+
+    def _is_table(self, names: Sequence[str]) -> bool:
+        return self._folders.has_table(self._names.table(names))
 
     @operation
     def describe_table(self, request: Asked) -> interface.DescribeTableResponse:

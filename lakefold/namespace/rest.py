@@ -5,12 +5,14 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+from contextlib import contextmanager
 from http import HTTPStatus
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote
 
 import lance_namespace as interface
-from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, ThrottlingError
 from pydantic import ValidationError
 
 from lakefold.namespace.failures import STATUS, as_interface_errors
@@ -19,7 +21,7 @@ from lakefold.namespace.routes import route_of
 from lakefold.namespace.rows import IDEMPOTENCY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from lakefold.namespace.namespace import LakefoldNamespace
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("lakefold")
 MOST_JSON_BYTES: Final = 4 << 20
 """How long a request's JSON may be."""
+MOST_BYTES: Final = 512 << 20
+"""The most bytes of rows that are held at once, in all requests together."""
 ARROW: Final = "application/vnd.apache.arrow.file"
 _LANCEDB: Final = "HTTP_X_LANCEDB_DATABASE"
 _FLAGS: Final = {"true": True, "false": False}
@@ -37,11 +41,15 @@ class CatalogSite:
     """The WSGI application of a namespace. `token`: what a client has to know; empty: nothing.
 
     A client gives it as `Authorization: Bearer TOKEN`, or as `x-api-key`, which LanceDB's clients send.
+    `most_waiting`: how many requests may wait for the log at once, so that others are answered meanwhile.
     """
 
-    def __init__(self, namespace: LakefoldNamespace, token: str = "") -> None:
+    def __init__(self, namespace: LakefoldNamespace, token: str = "", most_waiting: int = 240) -> None:
         self._namespace = namespace
         self._token = token
+        self._most_waiting = most_waiting
+        self._waiting, self._held_bytes = 0, 0
+        self._lock = Lock()
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         """Answers a request."""
@@ -61,7 +69,7 @@ class CatalogSite:
             route = route_of(str(environ["REQUEST_METHOD"]), path)
             if route is None:
                 return HTTPStatus.NOT_FOUND, _json({"error": f"there is no route {path[:200]}", "code": 0})
-            with as_interface_errors():
+            with self._room(route[0], environ), as_interface_errors():
                 return HTTPStatus.OK, _body_of(self._operated(*route, environ))
         except LanceNamespaceError as error:
             return _failure(error.code, str(error))
@@ -77,6 +85,22 @@ class CatalogSite:
         return not self._token or any(
             hmac.compare_digest(each.encode("latin-1", "replace"), self._token.encode()) for each in given
         )
+
+    @contextmanager
+    def _room(self, route: Route, environ: WSGIEnvironment) -> Iterator[None]:
+        """Counts a request that waits, and its bytes. Raises `ThrottlingError` if there are too many."""
+        size, waits = int(environ.get("CONTENT_LENGTH") or 0) if route.sends_rows else 0, int(route.waits)
+        with self._lock:
+            if self._held_bytes and self._held_bytes + size > MOST_BYTES:
+                raise ThrottlingError("too many rows are on their way: come again in a second")
+            if self._waiting + waits > self._most_waiting:
+                raise ThrottlingError("too many requests wait for the log: come again in a second")
+            self._held_bytes, self._waiting = self._held_bytes + size, self._waiting + waits
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held_bytes, self._waiting = self._held_bytes - size, self._waiting - waits
 
     def _operated(self, route: Route, in_path: Mapping[str, str], environ: WSGIEnvironment) -> object:
         operation: Callable[..., object] = getattr(self._namespace, route.operation)

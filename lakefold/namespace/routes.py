@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_READS: Final = ("list_", "describe_", "get_", "count_", "query_", "explain_", "analyze_", "table_exists")
+"""How the names of operations begin that only read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A method and a path. `operation`: the method of the namespace. `request`: the name of its model.
@@ -30,6 +34,11 @@ class Route:
     request: str
     parameters: tuple[str, ...] = ()
     sends_rows: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer may wait for the log."""
+        return not self.operation.startswith(_READS)
 
     def matched(self, path: str) -> Mapping[str, str] | None:
         """Returns the parameters in a path, None if it is another route's."""

@@ -1,8 +1,7 @@
 """Rows that a catalog's clients send: written by Lakefold's own functions, so no client meets a conflict.
 
 Small inserts of many clients share files and versions: each table has a `Writer`, whose batches are sent
-after a few milliseconds, and each request is answered by its own outcome. Memory is bounded: beyond a limit
-a client is asked to come again.
+after a few milliseconds, and each request is answered by its own outcome.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
-from lance_namespace.errors import TableAlreadyExistsError, TableNotFoundError, ThrottlingError
+from lance_namespace.errors import TableAlreadyExistsError, TableNotFoundError
 
 from lakefold.tables.functions import create
 from lakefold.writing.functions import Writer
@@ -40,7 +38,7 @@ from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold.console.settings import BrokerOptions
     from lakefold.namespace.dataset_changes import DatasetChanges
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
 
 MAX_DELAY_S: Final = 0.005
 """How long an insert waits for others to share its file."""
-MOST_BYTES: Final = 512 << 20
-"""The most bytes of rows that are held at once, in all requests together."""
 MOST_WRITERS: Final = 64
 """The most tables that have a writer ready; that of the table used longest ago is closed."""
 IDEMPOTENCY: Final = "header.idempotency-key"
@@ -100,7 +96,6 @@ class TableRows:
         self._changes = changes
         self._writers: OrderedDict[str, Writer] = OrderedDict()
         self._lock = threading.Lock()
-        self._held_bytes = 0
 
     def create(
         self, uri: str, names: Sequence[str], data: bytes, mode: str, key: Key | None = None
@@ -108,18 +103,18 @@ class TableRows:
         """Creates a table with rows. `mode` says what happens if it exists: "create" fails."""
         if mode not in ("create", "exist_ok", "overwrite"):
             raise InvalidError(f"there is no mode {mode!r}", hint="give create, exist_ok or overwrite")
-        with self._held(data) as rows:
-            exists = self._view(uri) is not None
-            if exists and mode == "create":
-                raise TableAlreadyExistsError(f"the table {uri} exists")
-            if exists and mode != "overwrite":
-                return RowCounts(self._version(uri))
-            if exists:
-                return self._overwritten(uri, rows, key)
-            if key is not None:
-                create(uri, rows.schema, if_not_exists=True, **self._options)
-                return self._appended(uri, rows, key)
-            return RowCounts(self._created(uri, names, rows), inserted=rows.num_rows)
+        rows = _rows_in(data)
+        exists = self._view(uri) is not None
+        if exists and mode == "create":
+            raise TableAlreadyExistsError(f"the table {uri} exists")
+        if exists and mode != "overwrite":
+            return RowCounts(self._version(uri))
+        if exists:
+            return self._overwritten(uri, rows, key)
+        if key is not None:
+            create(uri, rows.schema, if_not_exists=True, **self._options)
+            return self._appended(uri, rows, key)
+        return RowCounts(self._created(uri, names, rows), inserted=rows.num_rows)
 
     def _created(self, uri: str, names: Sequence[str], rows: pa.Table) -> int:
         """Returns the version with the first rows. Raises `TableAlreadyExistsError` if another came first."""
@@ -134,19 +129,19 @@ class TableRows:
         """Adds rows to a table, or replaces its rows and columns with the mode "overwrite"."""
         if mode not in ("append", "overwrite"):
             raise InvalidError(f"there is no mode {mode!r}", hint="give append or overwrite")
-        with self._held(data) as rows:
-            self._existing(uri)
-            is_overwrite = mode == "overwrite"
-            return self._overwritten(uri, rows, key) if is_overwrite else self._appended(uri, rows, key)
+        rows = _rows_in(data)
+        self._existing(uri)
+        is_overwrite = mode == "overwrite"
+        return self._overwritten(uri, rows, key) if is_overwrite else self._appended(uri, rows, key)
 
     def merge(self, uri: str, data: bytes, given: Mapping[str, object], key: Key | None = None) -> RowCounts:
         """Merges rows into a table by the parameters of the interface's `merge_insert`."""
-        with self._held(data) as rows:
-            view = self._existing(uri)
-            keys = given.get("on") or ()
-            clauses = _clauses(given, view.schema.names)
-            merge = Merge(names_of(cast("Iterable[str]", keys), "on"), clauses=clauses)
-            return self._merged(uri, rows, merge, key)
+        rows = _rows_in(data)
+        view = self._existing(uri)
+        keys = given.get("on") or ()
+        clauses = _clauses(given, view.schema.names)
+        merge = Merge(names_of(cast("Iterable[str]", keys), "on"), clauses=clauses)
+        return self._merged(uri, rows, merge, key)
 
     def update(
         self, uri: str, updates: Sequence[Sequence[str]], predicate: str | None, key: Key | None = None
@@ -222,19 +217,6 @@ class TableRows:
             writers = [self._writers.popitem()[1] for _ in range(len(self._writers))]
         for writer in writers:
             writer.close()
-
-    @contextmanager
-    def _held(self, data: bytes) -> Iterator[pa.Table]:
-        """Gives the rows of a stream of Arrow. Raises `ThrottlingError` if others hold too many bytes."""
-        with self._lock:
-            if self._held_bytes and self._held_bytes + len(data) > MOST_BYTES:
-                raise ThrottlingError("too many rows are on their way: come again in a second")
-            self._held_bytes += len(data)
-        try:
-            yield _rows_in(data)
-        finally:
-            with self._lock:
-                self._held_bytes -= len(data)
 
     def _view(self, uri: str) -> View | None:
         return read_view(uri, self._options.get("storage_options") or {})

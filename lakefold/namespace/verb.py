@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PORT: Final = 2333
 """The port that the interface's specification names."""
-THREADS: Final = 64
+THREADS: Final = 256
 """How many requests are answered at once; a commit waits for its outcome."""
 MOST_BODY_BYTES: Final = 256 << 20
 MOST_CONNECTIONS: Final = 2000

@@ -16,12 +16,11 @@ import pytest
 from lance_namespace.errors import ErrorCode
 
 import lakefold
-from lakefold.namespace.rest import MOST_JSON_BYTES, CatalogSite
+from lakefold.namespace.rest import MOST_BYTES, MOST_JSON_BYTES, CatalogSite
 from lakefold.namespace.routes import ROUTES, route_of
-from lakefold.namespace.rows import MOST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from lakefold.namespace.namespace import LakefoldNamespace
@@ -62,8 +61,8 @@ class Endless(io.RawIOBase):
 class Asking:
     """Sends requests to a site as a server would."""
 
-    def __init__(self, namespace: LakefoldNamespace, token: str = "") -> None:
-        self._site = CatalogSite(namespace, token)
+    def __init__(self, namespace: LakefoldNamespace, token: str = "", most_waiting: int = 240) -> None:
+        self._site = CatalogSite(namespace, token, most_waiting)
 
     def send(self, method: str, path: str, body: Any = b"", **headers: str) -> tuple[int, Any]:  # noqa: ANN401 - bytes or a stream
         path, _, query = path.partition("?")
@@ -203,12 +202,37 @@ def test_rows_that_are_none_are_refused(asking: Asking) -> None:
     assert asking.send("POST", "/v1/table/none/insert", b"")[0] == 404
 
 
-def test_too_many_rows_at_once_are_put_off(namespace: LakefoldNamespace) -> None:
-    """The answer says when to come again."""
-    rows: Any = vars(namespace)["_rows"]
-    rows._held_bytes = MOST_BYTES
-    status, answer = Asking(namespace).send("POST", "/v1/table/t/insert", b"rows")
-    assert (status, answer["code"]) == (429, int(ErrorCode.THROTTLING))
+class Waiting(io.BytesIO):
+    """A body that is read once another request was answered."""
+
+    def __init__(self, body: bytes, meanwhile: Callable[[], None]) -> None:
+        super().__init__(body)
+        self._meanwhile = meanwhile
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._meanwhile()
+        return super().read(size)
+
+
+def test_what_is_too_much_at_once_is_put_off(namespace: LakefoldNamespace) -> None:
+    """Rows beyond a bound, and requests that wait for the log; reads are answered, and so are later ones."""
+    asking = Asking(namespace, most_waiting=2)
+    answers: list[int] = []
+
+    def second() -> None:
+        large = {"CONTENT_LENGTH": str(MOST_BYTES)}
+        status, answer = asking.send("POST", "/v1/table/t/insert", b"rows", **large)
+        answers.append(status)
+        assert answer["code"] == int(ErrorCode.THROTTLING)
+        asking.send("POST", "/v1/table/t/insert", Waiting(b"rows", third))
+
+    def third() -> None:
+        answers.append(asking.send("POST", "/v1/table/t/insert", b"rows")[0])
+        answers.append(asking.post("/v1/table/t/describe")[0])
+
+    asking.send("POST", "/v1/table/t/insert", Waiting(b"rows", second), CONTENT_LENGTH="4")
+    assert answers == [429, 429, 200]
+    assert asking.send("POST", "/v1/table/t/insert", b"rows")[0] == 400
 
 
 @pytest.mark.parametrize(
