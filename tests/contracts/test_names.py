@@ -37,6 +37,7 @@ VERBS = {
     "down": "--dir",
     "status": f"{KAFKA} {TOPICS} --group --root --roots",
     "console": f"{KAFKA} {TOPICS} {STORE} --group --root --roots --host --port --token",
+    "catalog": f"{KAFKA} {TOPICS} {STORE} --group --root --roots --host --port --token --suffix",
     "demo": "--rows --dir --port --format",
     "committer": f"{KAFKA} {TOPICS} {STORE} --until-caught-up --accept-new-log --print-config --partitions "
     "--ordinal --group --root --roots --http-port --http-host --group-max-entries --group-max-bytes "

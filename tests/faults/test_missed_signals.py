@@ -55,6 +55,8 @@ class Signalled:
 def begun(number, line):
     child = os.fork()
     if child == 0:
+        # What it prints would come between the lines of its parent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.settrace(Signalled(number, line).frame)
         cli.main()
     return child
