@@ -99,7 +99,7 @@ def main() -> None:
 def _parts(share: int, *, soak: bool) -> dict[str, Callable[[Ground], dict[str, float]]]:
     return {
         "batches": partial(batches.measure, batches=80 // share),
-        "catalog": partial(catalog.measure, commits=640 // share, inserts=3_200 // share),
+        "catalog": partial(catalog.measure, commits=320 // share, inserts=640 // share),
         "commits": partial(commits.measure, transactions=100_000 // share),
         "contended": partial(contended.measure, upserts=498 // share),
         "delta": partial(delta.measure, transactions=48_000 // share, share=share),

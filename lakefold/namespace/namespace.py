@@ -316,7 +316,7 @@ class LakefoldNamespace(interface.LanceNamespace):
     @operation
     def restore_table(self, request: Asked) -> interface.RestoreTableResponse:
         """Publishes an older version again, through the log."""
-        uri = root_of(self._names.table(request.names), request.branch)
+        uri = self._root(request)
         outcome = restore(uri, version=request["version"], **self._options)
         return interface.RestoreTableResponse(transaction_id=cast("Any", outcome).uuid)
 
@@ -332,7 +332,7 @@ class LakefoldNamespace(interface.LanceNamespace):
     @operation
     def insert_into_table(self, request: Asked, request_data: bytes) -> interface.InsertIntoTableResponse:
         """Adds rows, an Arrow stream; many clients share a file and a version."""
-        uri, mode = self._existing(request), str(request.get("mode", "append")).lower()
+        uri, mode = self._root(request), str(request.get("mode", "append")).lower()
         done = self._rows.insert(uri, request_data, mode, key_of(request))
         return interface.InsertIntoTableResponse(version=done.version)
 
@@ -341,7 +341,7 @@ class LakefoldNamespace(interface.LanceNamespace):
         self, request: Asked, request_data: bytes
     ) -> interface.MergeInsertIntoTableResponse:
         """Merges rows, an Arrow stream, by their keys."""
-        done = self._rows.merge(self._existing(request), request_data, request.fields, key_of(request))
+        done = self._rows.merge(self._root(request), request_data, request.fields, key_of(request))
         return interface.MergeInsertIntoTableResponse(
             version=done.version,
             num_updated_rows=done.updated,
@@ -352,14 +352,14 @@ class LakefoldNamespace(interface.LanceNamespace):
     @operation
     def update_table(self, request: Asked) -> interface.UpdateTableResponse:
         """Updates columns of the rows for which a predicate holds."""
-        uri, predicate = self._existing(request), request.get("predicate")
+        uri, predicate = self._root(request), request.get("predicate")
         done = self._rows.update(uri, request["updates"], predicate, key_of(request))
         return UpdatedRows(version=done.version, updated_rows=done.updated, rows_updated=done.updated)
 
     @operation
     def delete_from_table(self, request: Asked) -> interface.DeleteFromTableResponse:
         """Deletes the rows for which a predicate holds."""
-        done = self._rows.delete(self._existing(request), request["predicate"], key_of(request))
+        done = self._rows.delete(self._root(request), request["predicate"], key_of(request))
         return DeletedRows(version=done.version, num_deleted_rows=done.deleted)
 
     @operation
@@ -521,9 +521,12 @@ class LakefoldNamespace(interface.LanceNamespace):
 
     def _existing(self, request: Asked) -> str:
         """Returns the table or branch that a request names, which exists."""
-        uri = self._names.table(request.names)
-        self._folders.newest(uri, request.branch)
-        return root_of(uri, request.branch)
+        self._folders.newest(self._names.table(request.names), request.branch)
+        return self._root(request)
+
+    def _root(self, request: Asked) -> str:
+        """Returns where the table or branch is that a request names, whether it exists or not."""
+        return root_of(self._names.table(request.names), request.branch)
 
     def _refs(self, request: Asked) -> Refs:
         self._existing(request)

@@ -129,15 +129,15 @@ class TableRows:
         """Adds rows to a table, or replaces its rows and columns with the mode "overwrite"."""
         if mode not in ("append", "overwrite"):
             raise InvalidError(f"there is no mode {mode!r}", hint="give append or overwrite")
-        rows = _rows_in(data)
         self._existing(uri)
+        rows = _rows_in(data)
         is_overwrite = mode == "overwrite"
         return self._overwritten(uri, rows, key) if is_overwrite else self._appended(uri, rows, key)
 
     def merge(self, uri: str, data: bytes, given: Mapping[str, object], key: Key | None = None) -> RowCounts:
         """Merges rows into a table by the parameters of the interface's `merge_insert`."""
-        rows = _rows_in(data)
         view = self._existing(uri)
+        rows = _rows_in(data)
         keys = given.get("on") or ()
         clauses = _clauses(given, view.schema.names)
         merge = Merge(names_of(cast("Iterable[str]", keys), "on"), clauses=clauses)
