@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
@@ -98,13 +99,17 @@ def _catalog(ground: Ground) -> Iterator[str]:
         process.wait(60)
 
 
+@cache
+def _namespace(url: str) -> RestNamespace:
+    """The client of a catalog: one for a process, as a service has."""
+    return RestNamespace(uri=url)
+
+
 def _write(target: str, first: int, mode: str) -> None:
     """Appends rows to the table at a path, or to that of a catalog."""
     rows: Any = pa.table({"id": range(first, first + ROWS), "text": ["some text"] * ROWS})
     if target.startswith("http"):
-        lance.write_dataset(
-            rows, namespace_client=RestNamespace(uri=target), table_id=["committed"], mode=mode
-        )
+        lance.write_dataset(rows, namespace_client=_namespace(target), table_id=["committed"], mode=mode)
     else:
         lance.write_dataset(rows, target, mode=mode)
 
