@@ -55,12 +55,9 @@ class DatasetChanges:
 
     def create(self, names: Sequence[str], rows: pa.Table) -> int:
         """Creates a table with rows, by one version. Returns it. Raises `InvalidError` if it exists."""
-        with explained_imports():
-            import lance
-
         with translated_errors("/".join(names)):
             options = self._options or None
-            dataset = lance.write_dataset(
+            dataset = _lance().write_dataset(
                 rows, namespace_client=self._namespace, table_id=list(names), storage_options=options
             )
         return int(dataset.version)
@@ -116,13 +113,18 @@ class DatasetChanges:
         return int(dataset.version)
 
     def _dataset(self, names: Sequence[str]) -> Any:  # noqa: ANN401 - pylance is published without types
-        check_process()
-        with explained_imports():
-            import lance
-
-        return lance.dataset(
+        return _lance().dataset(
             namespace_client=self._namespace, table_id=list(names), storage_options=self._options or None
         )
+
+
+def _lance() -> Any:  # noqa: ANN401 - pylance is published without types
+    """Returns pylance. Raises `InvalidError` in a process that was forked after it was used."""
+    check_process()
+    with explained_imports():
+        import lance
+
+    return lance
 
 
 def _sizes(dataset: Any, column: str) -> dict[str, int]:  # noqa: ANN401 - pylance is published without types

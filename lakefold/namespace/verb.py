@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from lakefold.console.address import address_options, unserved, url_of
 from lakefold.console.interrupts import on_end
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.errors import SettingError
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -31,19 +31,7 @@ DRAIN_S: Final = 5.0
     "lakefold catalog --port 0 --json",
 )
 @settings_options(*KAFKA, *TOPICS, "group", "roots", *STORE)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address on which it is served; other machines reach 0.0.0.0.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=PORT,
-    show_default=True,
-    help="The port; 0: any free one.",
-)
+@address_options("the catalog", PORT)
 @click.option(
     "--token",
     envvar="LAKEFOLD_CATALOG_TOKEN",
@@ -91,12 +79,10 @@ def command(
             ident=None,
         )
     except OSError as error:
-        message = f"{host}:{port} can't be served: {error.strerror}"
-        hint = "give another --port, or 0 for any free one; --host must be an address of this machine"
-        raise SettingError(message, where="--port", hint=hint) from error
+        raise unserved(host, port, error) from error
     thread = Thread(target=server.run, name="catalog", daemon=True)
     thread.start()
-    url = f"http://{host}:{server.effective_port}"
+    url = url_of(host, int(server.effective_port))
     if as_json:
         print_json({"url": url, "host": host, "port": int(server.effective_port)})
     else:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
+from lakefold.console.address import address_options, unserved, url_of
 from lakefold.console.interrupts import on_end
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.errors import SettingError
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -25,19 +25,7 @@ PORT: Final = 8081
     "lakefold console --port 0 --json",
 )
 @settings_options(*KAFKA, *TOPICS, "group", "roots", "http_host", "http_port", *STORE)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address on which the page is served; other machines reach 0.0.0.0.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=PORT,
-    show_default=True,
-    help="The port of the page; 0: any free one.",
-)
+@address_options("the page", PORT)
 @click.option(
     "--token",
     envvar="LAKEFOLD_CONSOLE_TOKEN",
@@ -74,9 +62,7 @@ def command(
         try:
             server = WebServer(host, port, site.respond, "console")
         except OSError as error:
-            message = f"{host}:{port} can't be served: {error.strerror}"
-            hint = "give another --port, or 0 for any free one; --host must be an address of this machine"
-            raise SettingError(message, where="--port", hint=hint) from error
+            raise unserved(host, port, error) from error
         with server:
             source = click.get_current_context().get_parameter_source("token")
             is_typed = source is ParameterSource.COMMANDLINE
@@ -88,8 +74,7 @@ def _print_address(host: str, port: int, token: str, *, as_json: bool, shows_tok
     """Prints the address; with the token only if it was typed, since output may be kept in logs."""
     from urllib.parse import quote
 
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
-    url = f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token and shows_token else "")
+    url = f"{url_of(host, port)}/" + (f"?token={quote(token, safe='')}" if token and shows_token else "")
     if as_json:
         print_json({"url": url, "host": host, "port": port})
     else:

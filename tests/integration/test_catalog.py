@@ -286,14 +286,13 @@ def test_files_that_never_were_are_refused_by_the_committer(root: Path, namespac
 
 
 def test_a_version_that_was_committed_is_told_by_its_transaction(
-    root: Path, namespace: LakefoldNamespace, options: WriteOptions
+    root: Path, namespace: LakefoldNamespace
 ) -> None:
     """`describe_transaction` with the names of the table."""
     table = lance.write_dataset(rows(0, 5), namespace_client=namespace, table_id=["t"])
     transaction = table.read_transaction(1)
     assert transaction is not None
     uuid = transaction.uuid
-    del options
     confirmed = namespace.describe_transaction(interface.DescribeTransactionRequest(id=["t", uuid]))
     assert confirmed.status == "Succeeded"
     assert (confirmed.properties or {})["version"] == "1"
